@@ -1,0 +1,365 @@
+package extauthz
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/sidehook/sidehook/internal/store"
+)
+
+// claimOp is a Claim on its way through the committer.
+type claimOp struct {
+	b     *BoltInbox
+	req   ClaimRequest
+	key   []byte
+	was   [][]byte
+	token Token
+
+	// phase is claimWaiting until either side ends it: the committer by answering, the caller by going away.
+	phase    atomic.Uint32
+	answered chan struct{}
+
+	// What Apply found; the caller's after answered is closed.
+	claim Claim
+	full  bool
+	err   error
+	// waitFor is the key of the row that an InFlight claim waits for.
+	waitFor []byte
+}
+
+const (
+	claimWaiting = iota
+	claimAnswered
+	claimAbandoned
+)
+
+func newClaimOp(b *BoltInbox, req ClaimRequest) *claimOp {
+	op := &claimOp{b: b, req: req, key: appendKey(make([]byte, 0, 64), req.Key), token: newToken(), answered: make(chan struct{})}
+	for _, k := range req.Was {
+		op.was = append(op.was, appendKey(nil, k))
+	}
+	return op
+}
+
+// keys are the row's key and those of earlier names.
+func (op *claimOp) keys() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if !yield(op.key) {
+			return
+		}
+		for _, k := range op.was {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// abandon reports whether the caller went away before there was an answer; what was or will be claimed is then released.
+func (op *claimOp) abandon() bool { return op.phase.CompareAndSwap(claimWaiting, claimAbandoned) }
+
+// Apply implements store.Op.
+func (op *claimOp) Apply(tx *store.Tx) error {
+	op.claim, op.full, op.waitFor = Claim{}, false, nil
+	if op.phase.Load() == claimAbandoned {
+		return nil
+	}
+	ignore := op.req.Ignore
+	var free []found
+	for key := range op.keys() {
+		bucket, value := doneBucket, tx.Get(doneBucket, key)
+		if value == nil {
+			bucket, value = openBucket, tx.Get(openBucket, key)
+		}
+		if value == nil {
+			continue
+		}
+		r, err := decodeRow(value)
+		if err != nil {
+			return err
+		}
+		f := found{bucket, key, value, r}
+		if op.claim.Outcome = op.again(&f.row); op.claim.Outcome != 0 {
+			return nil
+		}
+		if !f.row.State.settled() {
+			if settled, err := op.meet(tx, key, f.value, &f.row); settled || err != nil {
+				return err
+			}
+			if ignore = ignore && !f.row.letThrough(); ignore {
+				return op.ignoreOpen(tx, &f)
+			}
+		}
+		free = append(free, f)
+	}
+	if op.req.ContentWindow > 0 && !ignore {
+		if settled, err := op.meetContent(tx); settled || err != nil {
+			return err
+		}
+	}
+	var err error
+	if op.full, err = op.noRoom(tx); op.full || err != nil {
+		return err
+	}
+	if ignore {
+		return op.ignore(tx)
+	}
+	return op.write(tx, free)
+}
+
+// found is a row of one of the claim's keys that gives way to it.
+type found struct {
+	bucket, key, value []byte
+	row                row
+}
+
+// again answers the claim by a settled row of its id; zero: by nothing, for there the id is free or its lease decides.
+func (op *claimOp) again(r *row) Outcome {
+	switch {
+	case r.State == StateDone:
+		return Duplicate
+	case r.State == StateIgnored && op.req.Ignore:
+		return Ignored
+	}
+	return 0
+}
+
+// noRoom reports whether the store, or the source's share of it, is full.
+func (op *claimOp) noRoom(tx *store.Tx) (bool, error) {
+	if op.b.store.Full() {
+		return true, nil
+	}
+	return op.b.shares.exceeded(tx, op.b.store, op.req.Key.Source)
+}
+
+// meet answers the claim by an open row that is not free, and reports whether it did.
+func (op *claimOp) meet(tx *store.Tx, key, value []byte, r *row) (settled bool, err error) {
+	left := op.b.remaining(r)
+	switch {
+	case r.State == StateReleased:
+		return false, nil
+	case r.State == StatePending && left > 0:
+		op.claim = Claim{Outcome: InFlight, RetryAfter: left}
+		op.waitFor = bytes.Clone(key)
+		return true, nil
+	case r.State == StateUnknown:
+		op.claim = Claim{Outcome: Held}
+		return true, nil
+	case r.OnUnknown == OnUnknownHold:
+		op.claim = Claim{Outcome: Held}
+		return true, changeState(tx, key, value, r, StateUnknown)
+	}
+	return false, nil
+}
+
+// meetContent answers the claim by the row of another id that brought the same content within the window.
+func (op *claimOp) meetContent(tx *store.Tx) (settled bool, err error) {
+	value := tx.Get(contentBucket, appendContentKey(nil, op.req.Key, op.req.ContentHash))
+	if value == nil {
+		return false, nil
+	}
+	c, err := parseContentRow(value)
+	if err != nil {
+		return false, corruptRow(err)
+	}
+	if time.Now().UnixMilli() >= c.Until {
+		return false, nil
+	}
+	if value = tx.Get(doneBucket, c.Key); value != nil {
+		r, err := decodeRow(value)
+		if err != nil {
+			return false, err
+		}
+		if r.State == StateIgnored {
+			return false, nil // the app has not seen it
+		}
+		op.claim.Outcome = Duplicate
+		return true, nil
+	}
+	value = tx.Get(openBucket, c.Key)
+	if value == nil {
+		return false, nil // released: the content is free again
+	}
+	r, err := decodeRow(value)
+	if err != nil {
+		return false, err
+	}
+	return op.meet(tx, c.Key, value, &r)
+}
+
+// ignore puts the IGNORED row.
+func (op *claimOp) ignore(tx *store.Tx) error {
+	now := time.Now().UnixMilli()
+	if err := putRow(tx, doneBucket, op.key, &row{State: StateIgnored, First: now, Last: now, Type: truncateType(op.req.Type)}); err != nil {
+		return err
+	}
+	op.claim = Claim{Outcome: Ignored}
+	return nil
+}
+
+// ignoreOpen answers an event that is left out though an earlier delivery of it went to the app. That may still succeed, so the
+// row stays, RELEASED.
+func (op *claimOp) ignoreOpen(tx *store.Tx, f *found) error {
+	freed := f.row
+	freed.State, freed.Token, freed.Older, freed.Last = StateReleased, Token{}, appendOlder(nil, &f.row), time.Now().UnixMilli()
+	if err := replaceRow(tx, f.bucket, f.key, f.value, &f.row, &freed); err != nil {
+		return err
+	}
+	op.claim = Claim{Outcome: Ignored}
+	return nil
+}
+
+// write puts the PENDING row in place of those that are free.
+func (op *claimOp) write(tx *store.Tx, free []found) error {
+	now := time.Now()
+	first := now.UnixMilli()
+	var older []Token
+	for i := range free {
+		f := &free[i]
+		if err := removeRow(tx, f.bucket, f.key, f.value, &f.row); err != nil {
+			return err
+		}
+		if f.row.State.settled() || f.row.letThrough() {
+			continue // never claimed
+		}
+		older = appendOlder(older, &f.row)
+		first = min(first, f.row.First)
+	}
+	r := row{
+		State:     StatePending,
+		First:     first,
+		Last:      now.UnixMilli(),
+		Type:      truncateType(op.req.Type),
+		OnUnknown: op.req.OnUnknown,
+		Start:     now.UnixMilli(),
+		Lease:     op.req.Lease,
+		Epoch:     op.b.epoch,
+		Mono:      op.b.mono(),
+		Token:     op.token,
+		Older:     older,
+	}
+	if op.req.ContentWindow > 0 {
+		c := contentRow{Until: now.Add(op.req.ContentWindow).UnixMilli(), Key: op.key}
+		if err := tx.Put(contentBucket, appendContentKey(nil, op.req.Key, op.req.ContentHash), c.appendTo(nil)); err != nil {
+			return err
+		}
+	}
+	if err := putRow(tx, openBucket, op.key, &r); err != nil {
+		return err
+	}
+	op.claim = Claim{Outcome: Claimed, Token: op.token}
+	return nil
+}
+
+// Done implements store.Op.
+func (op *claimOp) Done(err error) {
+	op.err = err
+	if err == nil && op.waitFor != nil {
+		op.claim.Wait = op.b.waits.add(string(op.waitFor), op.claim.RetryAfter)
+	}
+	answered := op.phase.CompareAndSwap(claimWaiting, claimAnswered)
+	written := op.claim.Outcome == Claimed
+	if answered {
+		close(op.answered)
+	}
+	// A commit that failed may still have been written.
+	if written && (!answered || err != nil) && !store.Fatal(err) {
+		op.b.release(op.key, op.token)
+	}
+}
+
+// appendOlder adds to older the tokens of r whose late success still counts.
+func appendOlder(older []Token, r *row) []Token {
+	if r.State != StateReleased {
+		older = append(older, r.Token)
+	}
+	older = append(older, r.Older...)
+	return older[:min(len(older), maxOlderTokens)]
+}
+
+// settleOp is a Settle on its way through the committer.
+type settleOp struct {
+	b        *BoltInbox
+	key      []byte
+	token    Token
+	end      End
+	answered chan error // nil: nobody waits
+	ended    bool
+}
+
+// Apply implements store.Op.
+func (op *settleOp) Apply(tx *store.Tx) error {
+	op.ended = false
+	value := tx.Get(openBucket, op.key)
+	if value == nil {
+		return nil // DONE already, purged, or released by a person
+	}
+	r, err := decodeRow(value)
+	if err != nil {
+		return err
+	}
+	older := slices.Index(r.Older, op.token)
+	own := r.State != StateReleased && r.Token == op.token
+	switch {
+	case !own && older < 0:
+		return nil
+	case op.end == EndDone:
+		op.ended = true
+		return finish(tx, op.key, value, &r)
+	case own:
+		op.ended = true
+		return free(tx, op.key, value, &r, r.Older)
+	}
+	// An older lease has ended without success: nothing is left to wait for from it.
+	rest := slices.Delete(slices.Clone(r.Older), older, older+1)
+	if r.State == StateReleased {
+		return free(tx, op.key, value, &r, rest)
+	}
+	changed := r
+	changed.Older = rest
+	return replaceRow(tx, openBucket, op.key, value, &r, &changed)
+}
+
+// Done implements store.Op.
+func (op *settleOp) Done(err error) {
+	if err == nil && op.ended {
+		op.b.waits.end(string(op.key))
+	}
+	if op.answered == nil {
+		return
+	}
+	op.answered <- err
+	if err != nil && !store.Fatal(err) {
+		// The caller knows that it is not on disk; it shall still get there.
+		again := &settleOp{b: op.b, key: op.key, token: op.token, end: op.end}
+		_ = op.b.store.Submit(again, store.Persistent)
+	}
+}
+
+// finish makes an open row DONE.
+func finish(tx *store.Tx, key, value []byte, r *row) error {
+	if err := removeRow(tx, openBucket, key, value, r); err != nil {
+		return err
+	}
+	done := row{State: StateDone, First: r.First, Last: r.Last, Type: r.Type}
+	return putRow(tx, doneBucket, key, &done)
+}
+
+// free gives an open row's id to the next that asks. The row stays only while a success of an older lease may come.
+func free(tx *store.Tx, key, value []byte, r *row, older []Token) error {
+	if len(older) == 0 {
+		return removeRow(tx, openBucket, key, value, r)
+	}
+	freed := *r
+	freed.State, freed.Token, freed.Older = StateReleased, Token{}, older
+	return replaceRow(tx, openBucket, key, value, r, &freed)
+}
+
+func changeState(tx *store.Tx, key, value []byte, r *row, to State) error {
+	changed := *r
+	changed.State = to
+	return replaceRow(tx, openBucket, key, value, r, &changed)
+}

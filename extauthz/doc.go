@@ -1,0 +1,59 @@
+// Package extauthz is the inbound half of sidehook: Envoy asks, we verify, remember and answer.
+//
+// # The life of an inbound event
+//
+// A sender posts a webhook to the app's Envoy. Before Envoy lets the request through it asks the gate
+// (envoy.service.auth.v3.Authorization/Check), and the gate goes through these steps; the first that has an answer
+// ends them.
+//
+//	CheckRequest
+//	  | fill, decode          the message in plain terms (request)
+//	  | flights.do            the same Check again, while the first runs: the first one's answer
+//	  | table.route           whose is it? the route's word, else the raw path; other readings of it must not disagree
+//	  | bound.inspect         upgrades, size, and every way in which a mesh loses a body
+//	  | bound.examine         signature, time, event id; a provider's handshake is answered here
+//	  | Server.settle         REPORT lets pass; a paused source says 503
+//	  | Server.admit          the event id is claimed: on disk before we answer
+//	  v
+//	decision                  counted, logged, and told to Envoy: code 0 and our headers, or code 7 and an answer
+//
+// Then Envoy sends the request to the app, and tells us how that ended (Confirm): by its access log, or by ext_proc
+// before the sender sees the app's answer.
+//
+// # States of an event id
+//
+//	            Claim                 2xx by the app
+//	(none) ------------> PENDING -----------------------> DONE --- retention ---> (none)
+//	   ^                  |   |
+//	   |  app refused,    |   | nobody knows: client gone, reset, timeout, silence
+//	   |  never asked,    |   v
+//	   +--- cancelled ----+  on_unknown: RETRY   free again when the lease ends
+//	                         on_unknown: HOLD    UNKNOWN until a person, or a late 2xx, settles it
+//
+//	(none) ------------> IGNORED --- retention ---> (none)
+//
+// An event whose type the source's types leave out is not claimed: its id becomes IGNORED, and is free again once the types
+// include it, or for one delivery after a person released it.
+//
+// A PENDING claim bears a random token that only Envoy's report of this very request can know. Another token changes
+// nothing, so that a late failure of an older lease cannot free a younger one; a late 2xx of the token that held the
+// claim last still makes it DONE.
+//
+// # What is promised
+//
+//   - When Check returns code 0 for a verified event, its claim is on disk, and Envoy had not hung up when the answer
+//     was made. Within one store and one lease one Check passes per id.
+//   - When Check returns 200 duplicate, the app has answered an earlier delivery of the id with 2xx, and that is on disk.
+//   - When Check returns 200 ignored, the message is verified and, where it has an id, that is on disk.
+//   - When Check returns 401, the bytes that were judged are those that the sender sent. Where the mesh lost or changed
+//     them the answer is 500 body_not_forwarded.
+//   - When Check returns 503, nothing was decided: the sender shall come again. A fault of ours is never a 401, never a
+//     200 and never a pass.
+//   - A Check that is cancelled does not pass. The claim that it had taken is released.
+//
+// The app may see an id again after an end that nobody knows; x-sidehook-event-id is the key for its own transaction.
+//
+// # Locks
+//
+// Server.swapping is taken before gateMetrics.mu. All others are leaves: nothing is called under them that locks.
+package extauthz
