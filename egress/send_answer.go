@@ -31,6 +31,11 @@ func (x *exchange) answer(resp *http.Response) (whole bool, err error) {
 		return false, nil
 	}
 	whole, err = x.read(resp.Body)
+	if whole && untilClose(resp) && x.ctx.Err() != nil {
+		// With the context net/http leaves the connection, over TLS with a word first, and a receiver that closes upon it
+		// ends the body. So this end may be our own doing.
+		whole, err = false, x.ctx.Err()
+	}
 	x.Outcome, x.Detail = judge(resp, x.endpoint.Target)
 	if x.Outcome == OutcomeDelivered {
 		if err != nil {
@@ -68,6 +73,11 @@ func (x *exchange) read(body io.ReadCloser) (whole bool, err error) {
 	// A body that is cut here takes its connection with it (HTTP/1) or resets its stream (HTTP/2).
 	_ = body.Close()
 	return whole, err
+}
+
+// untilClose says that the body of an answer of HTTP/1 ends with its connection, and not by a length or a last chunk.
+func untilClose(resp *http.Response) bool {
+	return resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0
 }
 
 // judge names an answer by its status and by what it asks for, and says why it is a failure.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -400,6 +401,40 @@ func TestAnswerBreaksTheRules(t *testing.T) {
 			r := sendOnce(t, sendEndpoint(t, "http://"+at+"/"+sendToken))
 			sendWant(t, r, c.want)
 		})
+	}
+}
+
+// A body that ends with its connection has not ended by itself once the attempt's context is over: that may have closed
+// the connection. One that says its length has, whenever that was.
+func TestAnswerEndsWithTheAttempt(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		resp    http.Response
+		over    bool
+		wantErr bool
+		want    Outcome
+	}{
+		{"until close, in time", http.Response{ProtoMajor: 1, ContentLength: -1}, false, false, OutcomeDelivered},
+		{"until close, too late", http.Response{ProtoMajor: 1, ContentLength: -1}, true, true, 0},
+		{"HTTP/1.0 until close, too late", http.Response{ProtoMajor: 1, ContentLength: -1, Close: true}, true, true, 0},
+		{"with a length", http.Response{ProtoMajor: 1, ContentLength: 2}, true, false, OutcomeDelivered},
+		{"in chunks", http.Response{ProtoMajor: 1, ContentLength: -1, TransferEncoding: []string{"chunked"}}, true, false, OutcomeDelivered},
+		{"over HTTP/2", http.Response{ProtoMajor: 2, ContentLength: -1}, true, false, OutcomeDelivered},
+	}
+	for _, test := range tests {
+		ctx, cancel := context.WithCancel(t.Context())
+		if test.over {
+			cancel()
+		}
+		resp := test.resp
+		resp.StatusCode, resp.Header, resp.Body = http.StatusOK, http.Header{}, io.NopCloser(strings.NewReader("ab"))
+		x := exchange{endpoint: sendEndpoint(t, "http://127.0.0.1:9/"), ctx: ctx}
+		whole, err := x.answer(&resp)
+		if (err != nil) != test.wantErr || whole == test.wantErr || x.Outcome != test.want {
+			t.Errorf("%s: %s, whole %v, %v; want %s, an error %v", test.name, x.Outcome, whole, err, test.want, test.wantErr)
+		}
+		cancel()
 	}
 }
 
