@@ -40,13 +40,16 @@ type BoltInboxConfig struct {
 	// SourcePercent is the part of the store's limit that one source may take; past it, its new claims get ErrFull.
 	// 0: all of it.
 	SourcePercent int
-	Logger        *slog.Logger
+	// Keeper keeps the events of sources in STORE; nil: no claim has one.
+	Keeper Keeper
+	Logger *slog.Logger
 }
 
 // BoltInbox is the Inbox on a store.
 type BoltInbox struct {
 	store     *store.Store
 	retention func(string) (time.Duration, bool)
+	keeper    Keeper
 	log       *slog.Logger
 	waits     waits
 	shares    shares
@@ -68,6 +71,7 @@ func NewBoltInbox(cfg BoltInboxConfig) (*BoltInbox, error) {
 	b := &BoltInbox{
 		store:     cfg.Store,
 		retention: cfg.Retention,
+		keeper:    cfg.Keeper,
 		log:       cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		shares:    shares{percent: cmp.Or(cfg.SourcePercent, 100)},
 		opened:    time.Now(),
@@ -122,6 +126,11 @@ func (b *BoltInbox) Claim(ctx context.Context, req ClaimRequest) (Claim, error) 
 	}
 	if seen != 0 {
 		return Claim{Outcome: seen}, nil
+	}
+	if req.Store != nil {
+		if op.keeping, err = b.keeper.Prepare(req.Store); err != nil {
+			return Claim{}, unavailable(err)
+		}
 	}
 	if err := b.store.Submit(op, store.Urgent); err != nil {
 		return Claim{}, unavailable(err)

@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 	"slices"
 	"sync/atomic"
@@ -17,6 +18,8 @@ type claimOp struct {
 	key   []byte
 	was   [][]byte
 	token Token
+	// keeping is the event of a claim in STORE, nil in PASS.
+	keeping Keeping
 
 	// phase is claimWaiting until either side ends it: the committer by answering, the caller by going away.
 	phase    atomic.Uint32
@@ -26,6 +29,8 @@ type claimOp struct {
 	claim Claim
 	full  bool
 	err   error
+	// put: the event was written in the last transaction.
+	put bool
 	// waitFor is the key of the row that an InFlight claim waits for.
 	waitFor []byte
 }
@@ -63,7 +68,7 @@ func (op *claimOp) abandon() bool { return op.phase.CompareAndSwap(claimWaiting,
 
 // Apply implements store.Op.
 func (op *claimOp) Apply(tx *store.Tx) error {
-	op.claim, op.full, op.waitFor = Claim{}, false, nil
+	op.claim, op.full, op.waitFor, op.put = Claim{}, false, nil, false
 	if op.phase.Load() == claimAbandoned {
 		return nil
 	}
@@ -107,7 +112,36 @@ func (op *claimOp) Apply(tx *store.Tx) error {
 	if ignore {
 		return op.ignore(tx)
 	}
-	return op.write(tx, free)
+	r, err := op.row(tx, free)
+	if op.full = errors.Is(err, ErrFull); err != nil {
+		if op.full {
+			return nil
+		}
+		return err
+	}
+	return op.write(tx, free, &r)
+}
+
+// row is what a claim puts in place of the rows that are free: STORED with the event, or PENDING.
+func (op *claimOp) row(tx *store.Tx, free []found) (row, error) {
+	now := time.Now()
+	r := row{First: now.UnixMilli(), Last: now.UnixMilli(), Type: truncateType(op.req.Type)}
+	for i := range free {
+		if f := &free[i]; !f.row.neverClaimed() {
+			r.First = min(r.First, f.row.First)
+			r.Older = appendOlder(r.Older, &f.row)
+		}
+	}
+	if op.keeping != nil {
+		var err error
+		r.State, r.Older = StateStored, nil
+		r.Ref, err = op.keeping.Put(tx)
+		op.put = err == nil
+		return r, err
+	}
+	r.State, r.OnUnknown = StatePending, op.req.OnUnknown
+	r.Start, r.Lease, r.Epoch, r.Mono, r.Token = now.UnixMilli(), op.req.Lease, op.b.epoch, op.b.mono(), op.token
+	return r, nil
 }
 
 // found is a row of one of the claim's keys that gives way to it.
@@ -119,7 +153,7 @@ type found struct {
 // again answers the claim by a settled row of its id; zero: by nothing, for there the id is free or its lease decides.
 func (op *claimOp) again(r *row) Outcome {
 	switch {
-	case r.State == StateDone:
+	case r.State == StateDone, r.State == StateStored:
 		return Duplicate
 	case r.State == StateIgnored && op.req.Ignore:
 		return Ignored
@@ -212,51 +246,34 @@ func (op *claimOp) ignoreOpen(tx *store.Tx, f *found) error {
 	return nil
 }
 
-// write puts the PENDING row in place of those that are free.
-func (op *claimOp) write(tx *store.Tx, free []found) error {
-	now := time.Now()
-	first := now.UnixMilli()
-	var older []Token
+// write puts r in place of the rows that are free.
+func (op *claimOp) write(tx *store.Tx, free []found, r *row) error {
 	for i := range free {
 		f := &free[i]
 		if err := removeRow(tx, f.bucket, f.key, f.value, &f.row); err != nil {
 			return err
 		}
-		if f.row.State.settled() || f.row.letThrough() {
-			continue // never claimed
-		}
-		older = appendOlder(older, &f.row)
-		first = min(first, f.row.First)
-	}
-	r := row{
-		State:     StatePending,
-		First:     first,
-		Last:      now.UnixMilli(),
-		Type:      truncateType(op.req.Type),
-		OnUnknown: op.req.OnUnknown,
-		Start:     now.UnixMilli(),
-		Lease:     op.req.Lease,
-		Epoch:     op.b.epoch,
-		Mono:      op.b.mono(),
-		Token:     op.token,
-		Older:     older,
 	}
 	if op.req.ContentWindow > 0 {
-		c := contentRow{Until: now.Add(op.req.ContentWindow).UnixMilli(), Key: op.key}
+		c := contentRow{Until: time.Now().Add(op.req.ContentWindow).UnixMilli(), Key: op.key}
 		if err := tx.Put(contentBucket, appendContentKey(nil, op.req.Key, op.req.ContentHash), c.appendTo(nil)); err != nil {
 			return err
 		}
 	}
-	if err := putRow(tx, openBucket, op.key, &r); err != nil {
-		return err
+	if r.State == StateStored {
+		op.claim = Claim{Outcome: Stored}
+		return putRow(tx, doneBucket, op.key, r)
 	}
 	op.claim = Claim{Outcome: Claimed, Token: op.token}
-	return nil
+	return putRow(tx, openBucket, op.key, r)
 }
 
 // Done implements store.Op.
 func (op *claimOp) Done(err error) {
 	op.err = err
+	if op.put {
+		op.keeping.Done(err)
+	}
 	if err == nil && op.waitFor != nil {
 		op.claim.Wait = op.b.waits.add(string(op.waitFor), op.claim.RetryAfter)
 	}

@@ -41,6 +41,9 @@ type row struct {
 	Last  int64 // last seen
 	Type  []byte
 
+	// Ref names the event of a STORED row.
+	Ref StoredRef
+
 	// Of open rows only. The lease began at Start on the wall clock, and Mono milliseconds after the opening of the
 	// store numbered Epoch: within one opening the latter counts, after a restart the former.
 	OnUnknown OnUnknown
@@ -56,11 +59,17 @@ type row struct {
 // letThrough reports whether a person released r when it was IGNORED: other rows are RELEASED only while tokens are open.
 func (r *row) letThrough() bool { return r.State == StateReleased && len(r.Older) == 0 }
 
+// neverClaimed reports whether no request of r's id went to the app.
+func (r *row) neverClaimed() bool { return r.State.settled() || r.letThrough() }
+
 func (r *row) appendTo(b []byte) []byte {
 	b = append(b, rowVersion<<4|byte(r.State))
 	b = binary.AppendUvarint(b, uint64(r.First))
 	b = binary.AppendVarint(b, r.Last-r.First)
-	if !r.State.settled() {
+	switch {
+	case r.State == StateStored:
+		b = append(b, r.Ref[:]...)
+	case !r.State.settled():
 		b = append(b, byte(r.OnUnknown))
 		b = binary.AppendVarint(b, r.Start-r.First)
 		b = binary.AppendUvarint(b, uint64(r.Lease/time.Millisecond))
@@ -88,6 +97,8 @@ func parseRow(b []byte) (row, error) {
 	r.Last = r.First + p.Varint()
 	switch r.State {
 	case StateDone, StateIgnored:
+	case StateStored:
+		copy(r.Ref[:], p.Take(len(r.Ref)))
 	case StatePending, StateUnknown, StateReleased:
 		r.OnUnknown = OnUnknown(p.Byte())
 		r.Start = r.First + p.Varint()

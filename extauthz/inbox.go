@@ -43,6 +43,8 @@ type ClaimRequest struct {
 	// Ignore: the event is not to reach the app. Its id is kept as IGNORED, and nothing is claimed, unless a person released
 	// an IGNORED one.
 	Ignore bool
+	// Store, if not nil, is the event: it is kept for the app in the same durable write, and no lease is taken.
+	Store *StoredEvent
 }
 
 // Outcome is the answer to a ClaimRequest. The zero value is invalid.
@@ -52,7 +54,7 @@ const (
 	_ Outcome = iota
 	// Claimed: the id is new (or free again); the claim is on disk, PENDING, under Token.
 	Claimed
-	// Duplicate: the id is DONE.
+	// Duplicate: the id is DONE, or its event is kept for the app.
 	Duplicate
 	// InFlight: the first is still with the app; Wait is closed when it ends, RetryAfter is the rest of its lease.
 	InFlight
@@ -60,6 +62,8 @@ const (
 	Held
 	// Ignored: the request said Ignore, and the id, which is not DONE, is on disk.
 	Ignored
+	// Stored: the id was new, and the event is on disk.
+	Stored
 )
 
 // Claim is the outcome of Inbox.Claim.
@@ -87,7 +91,8 @@ const (
 type Inbox interface {
 	// Claim takes an event id. When it returns Claimed the claim is on disk. An id that was IGNORED and is not to be any
 	// more is like a new one: the app has never seen it. A ctx that ends first gives
-	// ctx's error, and whatever was or will be written of the claim is released; an id that was to be IGNORED may be it.
+	// ctx's error, and whatever was or will be written of the claim is released; an id that was to be IGNORED may be it, and
+	// an event that was to be stored may be kept.
 	// It returns ErrUnavailable or ErrFull (wrapped) when it cannot decide; the caller answers 503.
 	Claim(ctx context.Context, req ClaimRequest) (Claim, error)
 	// Settle ends the claim that token names. A token that is not the row's own changes nothing and is no error,
@@ -114,13 +119,15 @@ const (
 	StateReleased
 	// StateIgnored: left out by the source's types; the app was not called.
 	StateIgnored
+	// StateStored: the event is kept for the app. What has become of it since is the Keeper's to say.
+	StateStored
 )
 
 // settled reports whether s is a state without a lease.
-func (s State) settled() bool { return s == StateDone || s == StateIgnored }
+func (s State) settled() bool { return s == StateDone || s == StateIgnored || s == StateStored }
 
 // States are all valid states, in the order in which they are shown.
-var States = [...]State{StatePending, StateUnknown, StateDone, StateReleased, StateIgnored}
+var States = [...]State{StatePending, StateUnknown, StateDone, StateReleased, StateIgnored, StateStored}
 
 // String returns the state's name in listings and metrics.
 func (s State) String() string {
@@ -135,6 +142,8 @@ func (s State) String() string {
 		return "RELEASED"
 	case StateIgnored:
 		return "IGNORED"
+	case StateStored:
+		return "STORED"
 	}
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
