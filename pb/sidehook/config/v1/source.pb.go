@@ -24,6 +24,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// OnDead is what a dead letter means for the later events of its key.
+type OnDead int32
+
+const (
+	// Not to be written.
+	OnDead_ON_DEAD_UNSPECIFIED OnDead = 0
+	// They go on.
+	OnDead_ON_DEAD_SKIP OnDead = 1
+	// They wait until the dead letter was redelivered or discarded.
+	OnDead_ON_DEAD_STOP OnDead = 2
+)
+
+// Enum value maps for OnDead.
+var (
+	OnDead_name = map[int32]string{
+		0: "ON_DEAD_UNSPECIFIED",
+		1: "ON_DEAD_SKIP",
+		2: "ON_DEAD_STOP",
+	}
+	OnDead_value = map[string]int32{
+		"ON_DEAD_UNSPECIFIED": 0,
+		"ON_DEAD_SKIP":        1,
+		"ON_DEAD_STOP":        2,
+	}
+)
+
+func (x OnDead) Enum() *OnDead {
+	p := new(OnDead)
+	*p = x
+	return p
+}
+
+func (x OnDead) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnDead) Descriptor() protoreflect.EnumDescriptor {
+	return file_sidehook_config_v1_source_proto_enumTypes[0].Descriptor()
+}
+
+func (OnDead) Type() protoreflect.EnumType {
+	return &file_sidehook_config_v1_source_proto_enumTypes[0]
+}
+
+func (x OnDead) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnDead.Descriptor instead.
+func (OnDead) EnumDescriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{0}
+}
+
 // Mode is what happens to a valid new event.
 type Mode int32
 
@@ -32,7 +85,7 @@ const (
 	Mode_MODE_UNSPECIFIED Mode = 0
 	// The request goes to the app; what the app answers settles the claim.
 	Mode_MODE_PASS Mode = 1
-	// Not in this version: refused.
+	// The event is kept on disk, the sender gets 200 (or reply), and delivery brings the event to the app.
 	Mode_MODE_STORE Mode = 2
 )
 
@@ -61,11 +114,11 @@ func (x Mode) String() string {
 }
 
 func (Mode) Descriptor() protoreflect.EnumDescriptor {
-	return file_sidehook_config_v1_source_proto_enumTypes[0].Descriptor()
+	return file_sidehook_config_v1_source_proto_enumTypes[1].Descriptor()
 }
 
 func (Mode) Type() protoreflect.EnumType {
-	return &file_sidehook_config_v1_source_proto_enumTypes[0]
+	return &file_sidehook_config_v1_source_proto_enumTypes[1]
 }
 
 func (x Mode) Number() protoreflect.EnumNumber {
@@ -74,7 +127,7 @@ func (x Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Mode.Descriptor instead.
 func (Mode) EnumDescriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{0}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{1}
 }
 
 // Confirm is the channel by which Envoy tells the app's answer.
@@ -114,11 +167,11 @@ func (x Confirm) String() string {
 }
 
 func (Confirm) Descriptor() protoreflect.EnumDescriptor {
-	return file_sidehook_config_v1_source_proto_enumTypes[1].Descriptor()
+	return file_sidehook_config_v1_source_proto_enumTypes[2].Descriptor()
 }
 
 func (Confirm) Type() protoreflect.EnumType {
-	return &file_sidehook_config_v1_source_proto_enumTypes[1]
+	return &file_sidehook_config_v1_source_proto_enumTypes[2]
 }
 
 func (x Confirm) Number() protoreflect.EnumNumber {
@@ -127,7 +180,7 @@ func (x Confirm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Confirm.Descriptor instead.
 func (Confirm) EnumDescriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{1}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{2}
 }
 
 // OnUnknown is what becomes of a claim whose end nobody learned.
@@ -167,11 +220,11 @@ func (x OnUnknown) String() string {
 }
 
 func (OnUnknown) Descriptor() protoreflect.EnumDescriptor {
-	return file_sidehook_config_v1_source_proto_enumTypes[2].Descriptor()
+	return file_sidehook_config_v1_source_proto_enumTypes[3].Descriptor()
 }
 
 func (OnUnknown) Type() protoreflect.EnumType {
-	return &file_sidehook_config_v1_source_proto_enumTypes[2]
+	return &file_sidehook_config_v1_source_proto_enumTypes[3]
 }
 
 func (x OnUnknown) Number() protoreflect.EnumNumber {
@@ -180,7 +233,7 @@ func (x OnUnknown) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnUnknown.Descriptor instead.
 func (OnUnknown) EnumDescriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{2}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{3}
 }
 
 // Enforce is whether a refusal refuses.
@@ -221,11 +274,11 @@ func (x Enforce) String() string {
 }
 
 func (Enforce) Descriptor() protoreflect.EnumDescriptor {
-	return file_sidehook_config_v1_source_proto_enumTypes[3].Descriptor()
+	return file_sidehook_config_v1_source_proto_enumTypes[4].Descriptor()
 }
 
 func (Enforce) Type() protoreflect.EnumType {
-	return &file_sidehook_config_v1_source_proto_enumTypes[3]
+	return &file_sidehook_config_v1_source_proto_enumTypes[4]
 }
 
 func (x Enforce) Number() protoreflect.EnumNumber {
@@ -234,7 +287,7 @@ func (x Enforce) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Enforce.Descriptor instead.
 func (Enforce) EnumDescriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{3}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{4}
 }
 
 // Source is one sender of inbound webhooks: how its requests are told, verified, claimed and answered.
@@ -256,7 +309,7 @@ type Source struct {
 	// "none", written out: requests of this source are let through unverified and unclaimed. Excludes secrets.
 	// Exactly one of provider, scheme and verify is set.
 	Verify string `protobuf:"bytes,7,opt,name=verify,proto3" json:"verify,omitempty"`
-	// What happens to a valid new event. Default: PASS.
+	// What happens to a valid new event. Default: PASS. STORE needs delivery, and store.bolt.volume.
 	Mode Mode `protobuf:"varint,8,opt,name=mode,proto3,enum=sidehook.config.v1.Mode" json:"mode,omitempty"`
 	// Accepts that events are lost when the app fails, because the provider never sends again (GitHub, Twilio). Required
 	// to be true for such a provider, without effect for others. Default: false.
@@ -285,7 +338,8 @@ type Source struct {
 	PublicUrl string `protobuf:"bytes,17,opt,name=public_url,json=publicUrl,proto3" json:"public_url,omitempty"`
 	// Whether a refusal refuses. Default: ENFORCE.
 	Enforce Enforce `protobuf:"varint,18,opt,name=enforce,proto3,enum=sidehook.config.v1.Enforce" json:"enforce,omitempty"`
-	// What a duplicate is answered, instead of 200 {"status":"duplicate"}, and an event that types leave out.
+	// What a duplicate is answered, instead of 200 {"status":"duplicate"}, an event that types leave out, and in STORE one that
+	// was kept.
 	Reply *Reply `protobuf:"bytes,19,opt,name=reply,proto3" json:"reply,omitempty"`
 	// Bytes that a body may have; more is 413. Default: the provider's (25Mi for GitHub), else 1Mi. At most 64Mi.
 	MaxBody int64 `protobuf:"varint,20,opt,name=max_body,json=maxBody,proto3" json:"max_body,omitempty"`
@@ -295,7 +349,13 @@ type Source struct {
 	// begin so; "*" for all. Others are answered 200 "ignored" and, where the scheme has an event id, kept in the inbox as IGNORED;
 	// where the types include one later, its next delivery passes. An event in which no type is found is not left out.
 	// Default: all. Needs a scheme with an event type.
-	Types         []string `protobuf:"bytes,22,rep,name=types,proto3" json:"types,omitempty"`
+	Types []string `protobuf:"bytes,22,rep,name=types,proto3" json:"types,omitempty"`
+	// How events that are kept come to the app. Required with mode: STORE, refused without.
+	Delivery *AppDelivery `protobuf:"bytes,23,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	// Headers that are kept with an event in STORE though they are among those that are not: cookie, authorization, proxy-*,
+	// x-envoy-* and what else bears a secret by name. Never x-sidehook-*, those of the connection, or one whose value is a
+	// secret of this source. Default: none.
+	StoreHeaders  []string `protobuf:"bytes,24,rep,name=store_headers,json=storeHeaders,proto3" json:"store_headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -480,6 +540,20 @@ func (x *Source) GetHandshake() *Handshake {
 func (x *Source) GetTypes() []string {
 	if x != nil {
 		return x.Types
+	}
+	return nil
+}
+
+func (x *Source) GetDelivery() *AppDelivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+func (x *Source) GetStoreHeaders() []string {
+	if x != nil {
+		return x.StoreHeaders
 	}
 	return nil
 }
@@ -840,11 +914,268 @@ func (x *Handshake) GetUnsigned() bool {
 	return false
 }
 
+// AppDelivery is how events in STORE come to the app: the original request, byte for byte, tried until the app answers 2xx.
+// While the app cannot be reached at all, the source is held and probed after 1s, 2s … at most 30s apart, and no event loses an
+// attempt but one that was due.
+type AppDelivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the app listens: http://127.0.0.1:8080, https://…, or unix:/run/app.sock. Without a path: the request's own stands.
+	// Required. A loopback address, unless allow lists it.
+	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	// Takes the place of the request's path; the query stays. Default: the request's own.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Networks beside loopback in which url may lie: [10.1.2.0/24]. Default: none.
+	Allow []string `protobuf:"bytes,3,rep,name=allow,proto3" json:"allow,omitempty"`
+	// Certificates, in PEM, that are trusted beside the system's where url is https. An absolute path.
+	CaFile string `protobuf:"bytes,4,opt,name=ca_file,json=caFile,proto3" json:"ca_file,omitempty"`
+	// Time for one attempt, from dialling to the end of the answer. Default: 60s. 100ms to 15m.
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// The waits between attempts; the first attempt is made at once, and after the last the event is a dead letter. Default:
+	// [5s, 5m, 30m, 2h, 5h, 10h, 14h, 20h, 24h]. 100ms to 30d each.
+	Waits []*durationpb.Duration `protobuf:"bytes,6,rep,name=waits,proto3" json:"waits,omitempty"`
+	// Spreads each of waits evenly over so many percent below and above it. Default: 20. 0 to 100.
+	JitterPercent *int32 `protobuf:"varint,7,opt,name=jitter_percent,json=jitterPercent,proto3,oneof" json:"jitter_percent,omitempty"`
+	// Waits at least as long as a failing answer's Retry-After says, up to 24h. Default: true.
+	RespectRetryAfter *bool `protobuf:"varint,8,opt,name=respect_retry_after,json=respectRetryAfter,proto3,oneof" json:"respect_retry_after,omitempty"`
+	// Answers after which an event is a dead letter at once instead of being tried again: [400, 422]. 300 to 599. Default: none.
+	StopOn []int32 `protobuf:"varint,9,rep,packed,name=stop_on,json=stopOn,proto3" json:"stop_on,omitempty"`
+	// Events that the app has at one time. Default: 8. 1 to 512.
+	MaxInFlight int32 `protobuf:"varint,10,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	// Attempts in a time: 50/s, 600/m or 1000/h. Default: no bound.
+	Rate string `protobuf:"bytes,11,opt,name=rate,proto3" json:"rate,omitempty"`
+	// What says which events must come one after the other, in the order in which they were stored. Default: nothing, events are
+	// delivered side by side.
+	OrderBy *OrderBy `protobuf:"bytes,12,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	// What a dead letter means for the later events of its key. Default: SKIP. Without effect without order_by.
+	OnDead OnDead `protobuf:"varint,13,opt,name=on_dead,json=onDead,proto3,enum=sidehook.config.v1.OnDead" json:"on_dead,omitempty"`
+	// Signs each delivery anew, with the first secret and the time of the attempt, for an app that verifies by itself. Default:
+	// false: the request bears the sender's own signature, whose time may be long past. Refused where the scheme cannot be
+	// signed with what the source has: public keys, certificates, tokens of a third party.
+	Resign        bool `protobuf:"varint,14,opt,name=resign,proto3" json:"resign,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppDelivery) Reset() {
+	*x = AppDelivery{}
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppDelivery) ProtoMessage() {}
+
+func (x *AppDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppDelivery.ProtoReflect.Descriptor instead.
+func (*AppDelivery) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AppDelivery) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *AppDelivery) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *AppDelivery) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *AppDelivery) GetCaFile() string {
+	if x != nil {
+		return x.CaFile
+	}
+	return ""
+}
+
+func (x *AppDelivery) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *AppDelivery) GetWaits() []*durationpb.Duration {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *AppDelivery) GetJitterPercent() int32 {
+	if x != nil && x.JitterPercent != nil {
+		return *x.JitterPercent
+	}
+	return 0
+}
+
+func (x *AppDelivery) GetRespectRetryAfter() bool {
+	if x != nil && x.RespectRetryAfter != nil {
+		return *x.RespectRetryAfter
+	}
+	return false
+}
+
+func (x *AppDelivery) GetStopOn() []int32 {
+	if x != nil {
+		return x.StopOn
+	}
+	return nil
+}
+
+func (x *AppDelivery) GetMaxInFlight() int32 {
+	if x != nil {
+		return x.MaxInFlight
+	}
+	return 0
+}
+
+func (x *AppDelivery) GetRate() string {
+	if x != nil {
+		return x.Rate
+	}
+	return ""
+}
+
+func (x *AppDelivery) GetOrderBy() *OrderBy {
+	if x != nil {
+		return x.OrderBy
+	}
+	return nil
+}
+
+func (x *AppDelivery) GetOnDead() OnDead {
+	if x != nil {
+		return x.OnDead
+	}
+	return OnDead_ON_DEAD_UNSPECIFIED
+}
+
+func (x *AppDelivery) GetResign() bool {
+	if x != nil {
+		return x.Resign
+	}
+	return false
+}
+
+// OrderBy reads the key of an event's order. Exactly one is set. Events without it are in no order.
+type OrderBy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the key stands.
+	//
+	// Types that are valid to be assigned to Place:
+	//
+	//	*OrderBy_Json
+	//	*OrderBy_Header
+	Place         isOrderBy_Place `protobuf_oneof:"place"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OrderBy) Reset() {
+	*x = OrderBy{}
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OrderBy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OrderBy) ProtoMessage() {}
+
+func (x *OrderBy) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OrderBy.ProtoReflect.Descriptor instead.
+func (*OrderBy) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *OrderBy) GetPlace() isOrderBy_Place {
+	if x != nil {
+		return x.Place
+	}
+	return nil
+}
+
+func (x *OrderBy) GetJson() string {
+	if x != nil {
+		if x, ok := x.Place.(*OrderBy_Json); ok {
+			return x.Json
+		}
+	}
+	return ""
+}
+
+func (x *OrderBy) GetHeader() string {
+	if x != nil {
+		if x, ok := x.Place.(*OrderBy_Header); ok {
+			return x.Header
+		}
+	}
+	return ""
+}
+
+type isOrderBy_Place interface {
+	isOrderBy_Place()
+}
+
+type OrderBy_Json struct {
+	// A path into the body, such as repository.id or data.object.customer.
+	Json string `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
+}
+
+type OrderBy_Header struct {
+	// The name of a header.
+	Header string `protobuf:"bytes,2,opt,name=header,proto3,oneof"`
+}
+
+func (*OrderBy_Json) isOrderBy_Place() {}
+
+func (*OrderBy_Header) isOrderBy_Place() {}
+
 var File_sidehook_config_v1_source_proto protoreflect.FileDescriptor
 
 const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\n" +
-	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\x8b\x0f\n" +
+	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\x9d\x10\n" +
 	"\x06Source\x12\xc2\x01\n" +
 	"\x04name\x18\x01 \x01(\tB\xad\x01\xbaH\xa9\x01\xba\x01\xa5\x01\n" +
 	"\vsource.name\x12`write 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or a digit, such as payments\x1a4this.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')R\x04name\x12\xa2\x01\n" +
@@ -880,7 +1211,9 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\bmax_body\x18\x14 \x01(\x03BJ\xbaHG\xba\x01D\n" +
 	"\x0fsource.max_body\x12\x12write at most 64Mi\x1a\x1dthis >= 0 && this <= 67108864R\amaxBody\x12;\n" +
 	"\thandshake\x18\x15 \x01(\v2\x1d.sidehook.config.v1.HandshakeR\thandshake\x12\x1f\n" +
-	"\x05types\x18\x16 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05types\"h\n" +
+	"\x05types\x18\x16 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05types\x12;\n" +
+	"\bdelivery\x18\x17 \x01(\v2\x1f.sidehook.config.v1.AppDeliveryR\bdelivery\x12S\n" +
+	"\rstore_headers\x18\x18 \x03(\tB.\xbaH+\x92\x01(\x10@\"$r\"\x18\x80\x012\x1d^[!#$%&'*+.^_`|~0-9A-Za-z-]+$R\fstoreHeaders\"h\n" +
 	"\x05Match\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1f\n" +
@@ -904,7 +1237,44 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\x04body\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x04body\"f\n" +
 	"\tHandshake\x12=\n" +
 	"\fverify_token\x18\x01 \x01(\v2\x1a.sidehook.config.v1.SecretR\vverifyToken\x12\x1a\n" +
-	"\bunsigned\x18\x02 \x01(\bR\bunsigned*;\n" +
+	"\bunsigned\x18\x02 \x01(\bR\bunsigned\"\xa0\n" +
+	"\n" +
+	"\vAppDelivery\x12\x1c\n" +
+	"\x03url\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\bR\x03url\x12\x91\x01\n" +
+	"\x04path\x18\x02 \x01(\tB}\xbaHz\xba\x01w\n" +
+	"\rdelivery.path\x120write a path that begins with / and has no query\x1a4this.matches('^(/[!$%&()*+,./:;=@_~0-9A-Za-z-]*)?$')R\x04path\x12\x1e\n" +
+	"\x05allow\x18\x03 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x05allow\x12\x17\n" +
+	"\aca_file\x18\x04 \x01(\tR\x06caFile\x12\xaa\x01\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationBu\xbaHr\xba\x01o\n" +
+	"\x10delivery.timeout\x12$write at least 100ms and at most 15m\x1a5this >= duration('100ms') && this <= duration('900s')R\atimeout\x12\xab\x01\n" +
+	"\x05waits\x18\x06 \x03(\v2\x19.google.protobuf.DurationBz\xbaHw\x92\x01t\x10d\"p\xba\x01m\n" +
+	"\x0edelivery.waits\x12$write at least 100ms and at most 30d\x1a5this >= duration('100ms') && this <= duration('720h')R\x05waits\x12u\n" +
+	"\x0ejitter_percent\x18\a \x01(\x05BI\xbaHF\xba\x01C\n" +
+	"\x17delivery.jitter_percent\x12\x0ewrite 0 to 100\x1a\x18this >= 0 && this <= 100H\x00R\rjitterPercent\x88\x01\x01\x123\n" +
+	"\x13respect_retry_after\x18\b \x01(\bH\x01R\x11respectRetryAfter\x88\x01\x01\x12q\n" +
+	"\astop_on\x18\t \x03(\x05BX\xbaHU\x92\x01R\x10@\"N\xba\x01K\n" +
+	"\x10delivery.stop_on\x12\x1bwrite codes from 300 to 599\x1a\x1athis >= 300 && this <= 599R\x06stopOn\x12l\n" +
+	"\rmax_in_flight\x18\n" +
+	" \x01(\x05BH\xbaHE\xba\x01B\n" +
+	"\x16delivery.max_in_flight\x12\x0ewrite 1 to 512\x1a\x18this >= 0 && this <= 512R\vmaxInFlight\x12\x8d\x01\n" +
+	"\x04rate\x18\v \x01(\tBy\xbaHv\xba\x01s\n" +
+	"\rdelivery.rate\x126write a whole number and a unit: 50/s, 600/m or 1000/h\x1a*this.matches('^([1-9][0-9]{0,5}/[smh])?$')R\x04rate\x126\n" +
+	"\border_by\x18\f \x01(\v2\x1b.sidehook.config.v1.OrderByR\aorderBy\x123\n" +
+	"\aon_dead\x18\r \x01(\x0e2\x1a.sidehook.config.v1.OnDeadR\x06onDead\x12\x16\n" +
+	"\x06resign\x18\x0e \x01(\bR\x06resignB\x11\n" +
+	"\x0f_jitter_percentB\x16\n" +
+	"\x14_respect_retry_after\"\xca\x01\n" +
+	"\aOrderBy\x12 \n" +
+	"\x04json\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x02H\x00R\x04json\x12A\n" +
+	"\x06header\x18\x02 \x01(\tB'\xbaH$r\"\x18\x80\x012\x1d^[!#$%&'*+.^_`|~0-9A-Za-z-]+$H\x00R\x06header:Q\xbaHN\x1aL\n" +
+	"\border_by\x12\x1cwrite one of json and header\x1a\"has(this.json) || has(this.header)B\a\n" +
+	"\x05place*E\n" +
+	"\x06OnDead\x12\x17\n" +
+	"\x13ON_DEAD_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fON_DEAD_SKIP\x10\x01\x12\x10\n" +
+	"\fON_DEAD_STOP\x10\x02*;\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tMODE_PASS\x10\x01\x12\x0e\n" +
@@ -935,46 +1305,54 @@ func file_sidehook_config_v1_source_proto_rawDescGZIP() []byte {
 	return file_sidehook_config_v1_source_proto_rawDescData
 }
 
-var file_sidehook_config_v1_source_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_sidehook_config_v1_source_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_sidehook_config_v1_source_proto_goTypes = []any{
-	(Mode)(0),                     // 0: sidehook.config.v1.Mode
-	(Confirm)(0),                  // 1: sidehook.config.v1.Confirm
-	(OnUnknown)(0),                // 2: sidehook.config.v1.OnUnknown
-	(Enforce)(0),                  // 3: sidehook.config.v1.Enforce
-	(*Source)(nil),                // 4: sidehook.config.v1.Source
-	(*Match)(nil),                 // 5: sidehook.config.v1.Match
-	(*Secret)(nil),                // 6: sidehook.config.v1.Secret
-	(*Dedupe)(nil),                // 7: sidehook.config.v1.Dedupe
-	(*Reply)(nil),                 // 8: sidehook.config.v1.Reply
-	(*Handshake)(nil),             // 9: sidehook.config.v1.Handshake
-	(*Scheme)(nil),                // 10: sidehook.config.v1.Scheme
-	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(OnDead)(0),                   // 0: sidehook.config.v1.OnDead
+	(Mode)(0),                     // 1: sidehook.config.v1.Mode
+	(Confirm)(0),                  // 2: sidehook.config.v1.Confirm
+	(OnUnknown)(0),                // 3: sidehook.config.v1.OnUnknown
+	(Enforce)(0),                  // 4: sidehook.config.v1.Enforce
+	(*Source)(nil),                // 5: sidehook.config.v1.Source
+	(*Match)(nil),                 // 6: sidehook.config.v1.Match
+	(*Secret)(nil),                // 7: sidehook.config.v1.Secret
+	(*Dedupe)(nil),                // 8: sidehook.config.v1.Dedupe
+	(*Reply)(nil),                 // 9: sidehook.config.v1.Reply
+	(*Handshake)(nil),             // 10: sidehook.config.v1.Handshake
+	(*AppDelivery)(nil),           // 11: sidehook.config.v1.AppDelivery
+	(*OrderBy)(nil),               // 12: sidehook.config.v1.OrderBy
+	(*Scheme)(nil),                // 13: sidehook.config.v1.Scheme
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_sidehook_config_v1_source_proto_depIdxs = []int32{
-	5,  // 0: sidehook.config.v1.Source.match:type_name -> sidehook.config.v1.Match
-	10, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
-	6,  // 2: sidehook.config.v1.Source.secrets:type_name -> sidehook.config.v1.Secret
-	0,  // 3: sidehook.config.v1.Source.mode:type_name -> sidehook.config.v1.Mode
-	11, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
-	11, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
-	11, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
-	11, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
-	1,  // 8: sidehook.config.v1.Source.confirm:type_name -> sidehook.config.v1.Confirm
-	2,  // 9: sidehook.config.v1.Source.on_unknown:type_name -> sidehook.config.v1.OnUnknown
-	7,  // 10: sidehook.config.v1.Source.dedupe:type_name -> sidehook.config.v1.Dedupe
-	3,  // 11: sidehook.config.v1.Source.enforce:type_name -> sidehook.config.v1.Enforce
-	8,  // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
-	9,  // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
-	12, // 14: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
-	11, // 15: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
-	6,  // 16: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	6,  // 0: sidehook.config.v1.Source.match:type_name -> sidehook.config.v1.Match
+	13, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
+	7,  // 2: sidehook.config.v1.Source.secrets:type_name -> sidehook.config.v1.Secret
+	1,  // 3: sidehook.config.v1.Source.mode:type_name -> sidehook.config.v1.Mode
+	14, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
+	14, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
+	14, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
+	14, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
+	2,  // 8: sidehook.config.v1.Source.confirm:type_name -> sidehook.config.v1.Confirm
+	3,  // 9: sidehook.config.v1.Source.on_unknown:type_name -> sidehook.config.v1.OnUnknown
+	8,  // 10: sidehook.config.v1.Source.dedupe:type_name -> sidehook.config.v1.Dedupe
+	4,  // 11: sidehook.config.v1.Source.enforce:type_name -> sidehook.config.v1.Enforce
+	9,  // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
+	10, // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
+	11, // 14: sidehook.config.v1.Source.delivery:type_name -> sidehook.config.v1.AppDelivery
+	15, // 15: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
+	14, // 16: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
+	7,  // 17: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
+	14, // 18: sidehook.config.v1.AppDelivery.timeout:type_name -> google.protobuf.Duration
+	14, // 19: sidehook.config.v1.AppDelivery.waits:type_name -> google.protobuf.Duration
+	12, // 20: sidehook.config.v1.AppDelivery.order_by:type_name -> sidehook.config.v1.OrderBy
+	0,  // 21: sidehook.config.v1.AppDelivery.on_dead:type_name -> sidehook.config.v1.OnDead
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_sidehook_config_v1_source_proto_init() }
@@ -988,13 +1366,18 @@ func file_sidehook_config_v1_source_proto_init() {
 		(*Secret_Env)(nil),
 		(*Secret_Value)(nil),
 	}
+	file_sidehook_config_v1_source_proto_msgTypes[6].OneofWrappers = []any{}
+	file_sidehook_config_v1_source_proto_msgTypes[7].OneofWrappers = []any{
+		(*OrderBy_Json)(nil),
+		(*OrderBy_Header)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidehook_config_v1_source_proto_rawDesc), len(file_sidehook_config_v1_source_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   6,
+			NumEnums:      5,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
