@@ -34,6 +34,9 @@ func (f *Filter) judge(a netip.Addr) (v Verdict, listed bool) {
 	if f.allows(a, v.guarded() || inner.IsValid() && Classify(inner).guarded()) {
 		return VerdictAllowed, true
 	}
+	if v == VerdictAllowed && f.onlyAllow {
+		return VerdictUnlisted, false
+	}
 	if v == VerdictNAT64 && f.nat64 && nat64.Contains(a) {
 		return f.judge(inner)
 	}

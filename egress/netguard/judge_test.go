@@ -11,7 +11,7 @@ func TestJudge(t *testing.T) {
 	tests := []struct {
 		name        string
 		allow, deny []netip.Prefix
-		nat64       bool
+		nat64, only bool
 		addr        string
 		want        Verdict
 	}{
@@ -39,6 +39,12 @@ func TestJudge(t *testing.T) {
 		{name: "IPv6 loopback alone", allow: prefixes("::1/128"), addr: "::1", want: VerdictAllowed},
 		{name: "metadata alone", allow: prefixes("169.254.169.254/32"), addr: "169.254.169.254", want: VerdictAllowed},
 
+		{name: "only what is listed: a public address", only: true, addr: "8.8.8.8", want: VerdictUnlisted},
+		{name: "only what is listed: a listed public one", only: true, allow: prefixes("8.8.8.0/24"), addr: "8.8.8.8", want: VerdictAllowed},
+		{name: "only what is listed: a private one", only: true, addr: "10.1.2.3", want: VerdictPrivate},
+		{name: "only what is listed: inside NAT64", only: true, nat64: true, addr: "64:ff9b::8.8.8.8", want: VerdictUnlisted},
+		{name: "only what is listed: loopback alone", only: true, allow: prefixes("127.0.0.1/32"), addr: "127.0.0.1", want: VerdictAllowed},
+
 		{name: "NAT64 refused", addr: "64:ff9b::8.8.8.8", want: VerdictNAT64},
 		{name: "NAT64 of a public address", nat64: true, addr: "64:ff9b::8.8.8.8", want: VerdictAllowed},
 		{name: "NAT64 of a private one", nat64: true, addr: "64:ff9b::10.0.0.1", want: VerdictPrivate},
@@ -53,7 +59,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := mustNew(t, Config{Allow: tt.allow, Deny: tt.deny, NAT64: tt.nat64})
+			f := mustNew(t, Config{Allow: tt.allow, Deny: tt.deny, NAT64: tt.nat64, OnlyAllow: tt.only})
 			if got := f.Judge(netip.MustParseAddr(tt.addr)); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.addr, got, tt.want)
 			}

@@ -49,6 +49,8 @@ type Config struct {
 	Allow []netip.Prefix
 	// Deny are addresses that may not be called. It goes before Allow.
 	Deny []netip.Prefix
+	// OnlyAllow refuses every address that Allow does not list, public ones too.
+	OnlyAllow bool
 	// AllowNames are names that may be called though names like them are refused (a single label, .internal and others):
 	// "hooks.internal" is that name, ".internal" all names below it. It lifts the rule for names, never that for addresses.
 	AllowNames []string
@@ -79,6 +81,7 @@ type Config struct {
 // Filter judges by one configuration. It is immutable and safe for concurrent use.
 type Filter struct {
 	allow, deny           []netip.Prefix
+	onlyAllow             bool
 	allowNames, denyNames nameList
 	ports                 []uint16
 	allowHTTP             bool
@@ -94,6 +97,7 @@ type Filter struct {
 func New(c Config) (*Filter, error) {
 	f := &Filter{
 		ports:     slices.Clone(c.Ports),
+		onlyAllow: c.OnlyAllow,
 		allowHTTP: c.AllowHTTP,
 		nat64:     c.NAT64,
 		report:    c.Report,

@@ -23,6 +23,7 @@ const (
 
 	// Of an address.
 	VerdictDenied         // Config.Deny
+	VerdictUnlisted       // Config.OnlyAllow, and Config.Allow does not have it
 	VerdictUnspecified    // 0.0.0.0/8, ::; Linux connects them to itself
 	VerdictLoopback       // 127.0.0.0/8, ::1
 	VerdictLinkLocal      // 169.254.0.0/16, fe80::/10
@@ -53,6 +54,7 @@ var verdictWords = [verdicts]struct{ name, text string }{
 	VerdictReservedName:   {"reserved_name", "has a name that is never a public one"},
 	VerdictDeniedName:     {"denied_name", "has a name in filter.deny_names"},
 	VerdictDenied:         {"denied", "is in filter.deny"},
+	VerdictUnlisted:       {"unlisted", "is not among the addresses that alone may be called"},
 	VerdictUnspecified:    {"unspecified", "is the unspecified address: a connection to it reaches this host itself"},
 	VerdictLoopback:       {"loopback", "is a loopback address"},
 	VerdictLinkLocal:      {"link_local", "is a link-local address"},
