@@ -48,25 +48,54 @@ const (
 	// Left out by the source's types: answered 200, and the app was not called. Once the types include it the next delivery
 	// passes; after a release one does, whatever the types say.
 	EventState_EVENT_STATE_IGNORED EventState = 5
+	// Kept for the app, which has not taken it yet: it is delivered when it is due. Further deliveries by the sender are answered
+	// as duplicates, here and in the states DELIVERING, DEAD, ORPHANED and DISCARDED.
+	EventState_EVENT_STATE_STORED EventState = 6
+	// Older than what the app has of the object: answered 200, and the app was not called.
+	EventState_EVENT_STATE_STALE EventState = 7
+	// A second event for a change that another event told of: answered 200, and the app was not called.
+	EventState_EVENT_STATE_DUPLICATE_CHANGE EventState = 8
+	// A person ended it: the app does not get it.
+	EventState_EVENT_STATE_DISCARDED EventState = 9
+	// Kept for the app, and an attempt is in flight.
+	EventState_EVENT_STATE_DELIVERING EventState = 10
+	// Kept for the app, which refused it until the attempts were used up. Its body is kept for a redelivery.
+	EventState_EVENT_STATE_DEAD EventState = 11
+	// Kept for the app, and its source is not configured in STORE any more: it waits until it is, or is discarded.
+	EventState_EVENT_STATE_ORPHANED EventState = 12
 )
 
 // Enum value maps for EventState.
 var (
 	EventState_name = map[int32]string{
-		0: "EVENT_STATE_UNSPECIFIED",
-		1: "EVENT_STATE_PENDING",
-		2: "EVENT_STATE_UNKNOWN",
-		3: "EVENT_STATE_DONE",
-		4: "EVENT_STATE_RELEASED",
-		5: "EVENT_STATE_IGNORED",
+		0:  "EVENT_STATE_UNSPECIFIED",
+		1:  "EVENT_STATE_PENDING",
+		2:  "EVENT_STATE_UNKNOWN",
+		3:  "EVENT_STATE_DONE",
+		4:  "EVENT_STATE_RELEASED",
+		5:  "EVENT_STATE_IGNORED",
+		6:  "EVENT_STATE_STORED",
+		7:  "EVENT_STATE_STALE",
+		8:  "EVENT_STATE_DUPLICATE_CHANGE",
+		9:  "EVENT_STATE_DISCARDED",
+		10: "EVENT_STATE_DELIVERING",
+		11: "EVENT_STATE_DEAD",
+		12: "EVENT_STATE_ORPHANED",
 	}
 	EventState_value = map[string]int32{
-		"EVENT_STATE_UNSPECIFIED": 0,
-		"EVENT_STATE_PENDING":     1,
-		"EVENT_STATE_UNKNOWN":     2,
-		"EVENT_STATE_DONE":        3,
-		"EVENT_STATE_RELEASED":    4,
-		"EVENT_STATE_IGNORED":     5,
+		"EVENT_STATE_UNSPECIFIED":      0,
+		"EVENT_STATE_PENDING":          1,
+		"EVENT_STATE_UNKNOWN":          2,
+		"EVENT_STATE_DONE":             3,
+		"EVENT_STATE_RELEASED":         4,
+		"EVENT_STATE_IGNORED":          5,
+		"EVENT_STATE_STORED":           6,
+		"EVENT_STATE_STALE":            7,
+		"EVENT_STATE_DUPLICATE_CHANGE": 8,
+		"EVENT_STATE_DISCARDED":        9,
+		"EVENT_STATE_DELIVERING":       10,
+		"EVENT_STATE_DEAD":             11,
+		"EVENT_STATE_ORPHANED":         12,
 	}
 )
 
@@ -1591,7 +1620,7 @@ const file_sidehook_inbox_v1_inbox_proto_rawDesc = "" +
 	"limitBytes\"\x14\n" +
 	"\x12BackUpStoreRequest\")\n" +
 	"\x13BackUpStoreResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data*\xa4\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data*\xdc\x02\n" +
 	"\n" +
 	"EventState\x12\x1b\n" +
 	"\x17EVENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1599,7 +1628,15 @@ const file_sidehook_inbox_v1_inbox_proto_rawDesc = "" +
 	"\x13EVENT_STATE_UNKNOWN\x10\x02\x12\x14\n" +
 	"\x10EVENT_STATE_DONE\x10\x03\x12\x18\n" +
 	"\x14EVENT_STATE_RELEASED\x10\x04\x12\x17\n" +
-	"\x13EVENT_STATE_IGNORED\x10\x052\xe5\x06\n" +
+	"\x13EVENT_STATE_IGNORED\x10\x05\x12\x16\n" +
+	"\x12EVENT_STATE_STORED\x10\x06\x12\x15\n" +
+	"\x11EVENT_STATE_STALE\x10\a\x12 \n" +
+	"\x1cEVENT_STATE_DUPLICATE_CHANGE\x10\b\x12\x19\n" +
+	"\x15EVENT_STATE_DISCARDED\x10\t\x12\x1a\n" +
+	"\x16EVENT_STATE_DELIVERING\x10\n" +
+	"\x12\x14\n" +
+	"\x10EVENT_STATE_DEAD\x10\v\x12\x18\n" +
+	"\x14EVENT_STATE_ORPHANED\x10\f2\xe5\x06\n" +
 	"\fInboxService\x12^\n" +
 	"\n" +
 	"ListEvents\x12$.sidehook.inbox.v1.ListEventsRequest\x1a%.sidehook.inbox.v1.ListEventsResponse\"\x03\x90\x02\x01\x12X\n" +
