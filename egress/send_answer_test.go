@@ -409,11 +409,10 @@ func TestAnswerBreaksTheRules(t *testing.T) {
 func TestAnswerEndsWithTheAttempt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name    string
-		resp    http.Response
-		over    bool
-		wantErr bool
-		want    Outcome
+		name          string
+		resp          http.Response
+		over, wantErr bool
+		want          Outcome
 	}{
 		{"until close, in time", http.Response{ProtoMajor: 1, ContentLength: -1}, false, false, OutcomeDelivered},
 		{"until close, too late", http.Response{ProtoMajor: 1, ContentLength: -1}, true, true, 0},
