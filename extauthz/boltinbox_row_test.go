@@ -24,7 +24,10 @@ func TestRowRoundTrip(t *testing.T) {
 			Last:  ms.Draw(t, "last"),
 			Type:  rapid.SliceOfN(rapid.Byte(), 0, maxTypeBytes).Draw(t, "type"),
 		}
-		if want.State != StateDone && want.State != StateIgnored {
+		if want.State == StateStored {
+			copy(want.Ref[:], rapid.SliceOfN(rapid.Byte(), len(want.Ref), len(want.Ref)).Draw(t, "ref"))
+		}
+		if !want.State.settled() {
 			want.OnUnknown = rapid.SampledFrom([]OnUnknown{OnUnknownRetry, OnUnknownHold}).Draw(t, "on unknown")
 			want.Start = ms.Draw(t, "start")
 			want.Lease = time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "lease")) * time.Millisecond
@@ -42,7 +45,7 @@ func TestRowRoundTrip(t *testing.T) {
 		}
 		got.Type, got.Older, want.Type, want.Older = nil, nil, nil, nil
 		if got.State != want.State || got.First != want.First || got.Last != want.Last || got.OnUnknown != want.OnUnknown ||
-			got.Start != want.Start || got.Lease != want.Lease || got.Epoch != want.Epoch || got.Mono != want.Mono || got.Token != want.Token {
+			got.Start != want.Start || got.Lease != want.Lease || got.Epoch != want.Epoch || got.Mono != want.Mono || got.Token != want.Token || got.Ref != want.Ref {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})
