@@ -69,8 +69,8 @@ type Provider struct {
 	Deadline Duration `json:"deadline,omitempty"`
 	// RetryHorizon is how long after the event the last automatic retry can come; zero: none, or not known.
 	RetryHorizon Duration `json:"retry_horizon,omitempty"`
-	// Retries: the sender sends again by itself what was not answered by 2xx.
-	Retries bool `json:"retries"`
+	// Retries says whether the sender sends again by itself what was not answered by 2xx.
+	Retries Retries `json:"retries"`
 	// RefusalStatus is the HTTP status for a signature that does not hold.
 	RefusalStatus int `json:"refusal_status"`
 	// Handshake names the way in which the sender checks that a URL is ours, such as "slack"; empty: none.
@@ -84,8 +84,15 @@ type Provider struct {
 	ContentWindow Duration `json:"content_window,omitempty"`
 	// RequireID: the sender promises an id with each event.
 	RequireID bool `json:"require_id,omitempty"`
-	// Version is where events tell which object they are about and how new they are, where the sender says so.
+	// Object is the JSON path of the id of the object that an event is about; empty: the sender's page tells none that all
+	// types share.
+	Object string `json:"object,omitempty"`
+	// Version is where an event tells how new its object is. It goes with Object.
 	Version *VersionSpec `json:"version,omitempty"`
+	// Live is what tells an event of the real world from one of a test; nil: the sender tells neither.
+	Live *LiveSpec `json:"live,omitempty"`
+	// Events is where the events stand in a request that carries several; nil: a request is one event.
+	Events *EventsSpec `json:"events,omitempty"`
 	// Reply is the answer by which the sender knows that an event was taken; nil: any 2xx.
 	Reply *Reply `json:"reply,omitempty"`
 	// Unconfirmed are facts of the row that nothing of the vendor's confirms, a sentence each, behind the word of what it
@@ -101,12 +108,37 @@ type Provider struct {
 	verifier *Verifier
 }
 
-// VersionSpec are JSON paths into an event.
+// Retries says whether a sender sends again by itself. The zero value is invalid.
+type Retries string
+
+// The values of Retries.
+const (
+	RetriesYes     Retries = "yes"
+	RetriesNo      Retries = "no"
+	RetriesUnknown Retries = "unknown" // nothing that was read says
+)
+
+// VersionSpec is the JSON path, in an event, of how new its object is. Exactly one is set.
 type VersionSpec struct {
-	// Object is the id of the object that the event is about.
-	Object string `json:"object"`
+	// Number grows with each change of the object.
+	Number string `json:"number,omitempty"`
 	// Time is when the object came to be as the event shows it.
-	Time string `json:"time"`
+	Time string `json:"time,omitempty"`
+}
+
+// LiveSpec is where an event says whether it is of the real world: the value at a JSON path, written as in the body.
+type LiveSpec struct {
+	JSON  string `json:"json"`
+	Value string `json:"value"`
+}
+
+// EventsSpec is where the events of a request stand.
+type EventsSpec struct {
+	// JSON is the path of their array; empty: the body is the array.
+	JSON string `json:"json,omitempty"`
+	// ID and Type are paths within an event; empty: it has none.
+	ID   string `json:"id,omitempty"`
+	Type string `json:"type,omitempty"`
 }
 
 // Reply is an HTTP answer.

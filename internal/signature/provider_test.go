@@ -15,7 +15,7 @@ func TestProviders(t *testing.T) {
 		t.Error("a name of another case is found")
 	}
 	handshakes := []string{"", "slack", "meta", "twitch", "zoom", "discord", "graph", "dropbox", "asana", "xero", "okta", "twitter", "cloudevents", "head"}
-	topics := []string{"signature", "id", "type", "retries", "deadline", "handshake", "reply"}
+	topics := []string{"signature", "id", "type", "object", "live", "events", "retries", "deadline", "handshake", "reply"}
 	for _, p := range Providers() {
 		v := p.Verifier()
 		if p.Title == "" || len(p.Docs) == 0 {
@@ -29,7 +29,10 @@ func TestProviders(t *testing.T) {
 		if p.Retention.Std() < p.RetryHorizon.Std() || p.Retention.Std() < p.Tolerance.Std() {
 			t.Errorf("%s: ids are kept for %s, the sender retries for %s", p.Name, p.Retention, p.RetryHorizon)
 		}
-		if p.RetryHorizon != 0 && !p.Retries {
+		if !slices.Contains([]Retries{RetriesYes, RetriesNo, RetriesUnknown}, p.Retries) {
+			t.Errorf("%s: retries %q", p.Name, p.Retries)
+		}
+		if p.RetryHorizon != 0 && p.Retries != RetriesYes {
 			t.Errorf("%s: a horizon of retries that it has not", p.Name)
 		}
 		if !slices.Contains(handshakes, p.Handshake) {
@@ -47,13 +50,7 @@ func TestProviders(t *testing.T) {
 				t.Errorf("%s: unconfirmed %q is about nothing that is known", p.Name, u)
 			}
 		}
-		if version := p.Version; version != nil {
-			for _, path := range []string{version.Object, version.Time} {
-				if _, err := parseJSONPaths(path); err != nil {
-					t.Errorf("%s: version: %v", p.Name, err)
-				}
-			}
-		}
+		checkPaths(t, p)
 		if r := p.Reply; r != nil && (r.Status < 200 || r.Status > 299 || r.ContentType == "" || r.Body == "") {
 			t.Errorf("%s: reply %+v", p.Name, *r)
 		}
@@ -69,12 +66,41 @@ func TestProviders(t *testing.T) {
 	}
 }
 
+// checkPaths reports paths of a row that cannot be read, and facts that lack their other half.
+func checkPaths(t *testing.T, p *Provider) {
+	t.Helper()
+	paths := map[string]string{"object": p.Object}
+	if v := p.Version; v != nil {
+		paths["version"] = v.Number + v.Time
+		if p.Object == "" || (v.Number == "") == (v.Time == "") {
+			t.Errorf("%s: object %q, version %+v", p.Name, p.Object, *v)
+		}
+	}
+	if l := p.Live; l != nil {
+		paths["live"] = l.JSON
+		if l.JSON == "" || l.Value == "" {
+			t.Errorf("%s: live %+v", p.Name, *l)
+		}
+	}
+	if e := p.Events; e != nil {
+		paths["events"], paths["events.id"], paths["events.type"] = e.JSON, e.ID, e.Type
+	}
+	for field, path := range paths {
+		if path == "" {
+			continue
+		}
+		if _, err := parseJSONPaths(path); err != nil {
+			t.Errorf("%s: %s: %v", p.Name, field, err)
+		}
+	}
+}
+
 // TestProviderFacts pins what a change must not lose unseen.
 func TestProviderFacts(t *testing.T) {
 	t.Parallel()
 	github, twilio, twitch, stripe := provider(t, "github"), provider(t, "twilio"), provider(t, "twitch"), provider(t, "stripe")
 	switch {
-	case github.Retries || twilio.Retries:
+	case github.Retries != RetriesNo || twilio.Retries != RetriesNo:
 		t.Error("GitHub and Twilio never retry")
 	case github.MaxBodyBytes != 25<<20 || stripe.MaxBodyBytes != 1<<20:
 		t.Errorf("bodies of %d and %d bytes", github.MaxBodyBytes, stripe.MaxBodyBytes)

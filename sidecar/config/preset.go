@@ -23,7 +23,7 @@ type preset struct {
 	maxBody       int64
 	refusalStatus int
 	minSecret     int // bytes of a secret as it is written; 0: unknown
-	retries       bool
+	retries       signature.Retries
 	requireID     bool
 	handshake     extauthz.Handshake
 }
@@ -59,7 +59,7 @@ var handshakeMethods = map[extauthz.Handshake]string{
 // preset returns the kind of a source. What is wrong is noted; the result is usable all the same.
 func (l *loader) preset(path, owner string, m *configv1.Source) preset {
 	p := preset{
-		name: "custom", retries: true,
+		name: "custom", retries: signature.RetriesYes,
 		tolerance: signature.DefaultTolerance, retention: signature.DefaultRetention,
 		maxBody: signature.DefaultMaxBodyBytes, refusalStatus: signature.DefaultRefusalStatus,
 	}

@@ -53,7 +53,7 @@ func TestProviderFacts(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			fields := "name: a, secrets: [{env: A}], provider: " + p.Name
-			if !p.Retries {
+			if p.Retries != signature.RetriesYes {
 				fields += ", accept_loss: true"
 			}
 			if p.NeedsPublicURL {
@@ -99,8 +99,14 @@ func TestProviderRules(t *testing.T) {
 		{
 			name:   "GitHub sends nothing again",
 			fields: "provider: github, secrets: [{value: 0123456789abcdef}]",
-			errs:   []string{source + ".accept_loss: github never sends again, so an event is lost when the app fails or is away; accept that with accept_loss: true"},
+			errs:   []string{source + ".accept_loss: github never sends again, so an event is lost when the app fails or is away; write mode: STORE with delivery"},
 		},
+		{
+			name:   "of others nobody knows",
+			fields: "provider: clickup, secrets: [{value: 0123456789abcdef}]",
+			warns:  []string{source + ".mode: whether clickup sends again is not known: an event may be lost"},
+		},
+		{name: "and that is accepted too", fields: "provider: clickup, accept_loss: true, secrets: [{value: 0123456789abcdef}]"},
 		{name: "and that is accepted", fields: "provider: github, accept_loss: true, secrets: [{value: 0123456789abcdef}]"},
 		{
 			name:   "Twilio sends nothing again, and signs the URL",

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sidehook/sidehook/extauthz"
+	"github.com/sidehook/sidehook/internal/signature"
 	configv1 "github.com/sidehook/sidehook/pb/sidehook/config/v1"
 )
 
@@ -168,14 +169,22 @@ func (l *loader) checkTimes(path string, m *configv1.Source, p preset) {
 	}
 }
 
-// checkLoss holds accept_loss to providers that need it said.
+// checkLoss holds accept_loss to providers that need it said. In STORE what was answered 200 is kept, whoever sent it.
 func (l *loader) checkLoss(path string, m *configv1.Source, p preset) {
 	switch {
-	case !p.retries && !m.GetAcceptLoss():
-		l.errorf(path+".accept_loss", "%s never sends again, so an event is lost when the app fails or is away; "+
-			"accept that with accept_loss: true (STORE, which keeps events, is not in this version)", p.name)
-	case p.retries && m.GetAcceptLoss():
+	case m.GetMode() == configv1.Mode_MODE_STORE:
+		if m.GetAcceptLoss() {
+			l.warnf(path+".accept_loss", "has no effect: STORE keeps events until the app has taken them")
+		}
+	case p.retries == signature.RetriesYes && m.GetAcceptLoss():
 		l.warnf(path+".accept_loss", "has no effect: it is for senders that never send again")
+	case m.GetAcceptLoss():
+	case p.retries == signature.RetriesNo:
+		l.errorf(path+".accept_loss", "%s never sends again, so an event is lost when the app fails or is away; "+
+			"write mode: STORE with delivery, which keeps events until the app has taken them, or accept the loss with accept_loss: true", p.name)
+	case p.retries == signature.RetriesUnknown:
+		l.warnf(path+".mode", "whether %s sends again is not known: an event may be lost when the app fails or is away; "+
+			"write mode: STORE with delivery, or accept_loss: true if that is acceptable", p.name)
 	}
 }
 

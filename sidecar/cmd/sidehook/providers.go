@@ -96,8 +96,17 @@ func showProvider(w io.Writer, format outputFlag, p *signature.Provider) error {
 	if p.Handshake != "" {
 		e.item("handshake", "%s", p.Handshake)
 	}
+	if p.Object != "" {
+		e.item("object", "json %s", p.Object)
+	}
 	if v := p.Version; v != nil {
-		e.item("version", "object %s, time %s", v.Object, v.Time)
+		e.item("version", "%s", versionText(v))
+	}
+	if l := p.Live; l != nil {
+		e.item("live", "json %s is %s", l.JSON, l.Value)
+	}
+	if v := p.Events; v != nil {
+		e.item("events", "several in a request, %s", eventsText(v))
 	}
 	if r := p.Reply; r != nil {
 		e.item("reply", "%d %s, %q, is what the sender wants", r.Status, r.ContentType, r.Body)
@@ -180,15 +189,36 @@ func checkedText(p *signature.Provider) string {
 
 func retriesText(p *signature.Provider) string {
 	switch {
-	case strings.HasPrefix(p.Doubts("retries"), "not known"):
+	case p.Retries == signature.RetriesUnknown:
 		return "unknown"
-	case !p.Retries:
+	case p.Retries == signature.RetriesNo:
 		return "never"
 	case p.RetryHorizon > 0:
 		return "for " + p.RetryHorizon.String()
 	default:
 		return "yes"
 	}
+}
+
+func versionText(v *signature.VersionSpec) string {
+	if v.Number != "" {
+		return "json " + v.Number + ", a number that grows"
+	}
+	return "json " + v.Time + ", a time"
+}
+
+// eventsText says where the events of a request stand, and what tells them apart.
+func eventsText(v *signature.EventsSpec) string {
+	text := "in the body's array"
+	if v.JSON != "" {
+		text = "in json " + v.JSON
+	}
+	for _, part := range []struct{ name, path string }{{"id", v.ID}, {"type", v.Type}} {
+		if part.path != "" {
+			text += ", " + part.name + " " + part.path
+		}
+	}
+	return text
 }
 
 func orDash(d signature.Duration) string {
