@@ -68,6 +68,7 @@ type ServiceConfig struct {
 // Service implements the admin API of the inbox, pb/sidehook/inbox/v1. Who may call it is the listener's business.
 // It is safe for concurrent use.
 type Service struct {
+	inboxv1connect.UnimplementedInboxServiceHandler
 	cfg ServiceConfig
 	// change serialises what changes a source, so that an audit line's before and after are of one change.
 	change sync.Mutex

@@ -7,7 +7,8 @@
 // The admin API of a running sidehook: what it holds of inbound events, and what a person may do about them.
 //
 // It is served on admin.listen only (Connect, gRPC, and JSON over POST; the methods without side effects also over
-// GET). No answer carries a secret, a header or a body of a webhook: of an event only its id, type and times are kept.
+// GET). No answer carries a secret. Of an event in PASS only its id, type and times are kept. Of one that is kept for the
+// app (STORE) GetEvent returns headers and body where they are asked for: bytes of a stranger, show them as text only.
 
 package inboxv1
 
@@ -28,807 +29,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// EventState is where an event stands. Of an event that is not in the inbox the next delivery passes, unless the source's
-// types leave it out.
-type EventState int32
-
-const (
-	// Not a state; in a filter: any.
-	EventState_EVENT_STATE_UNSPECIFIED EventState = 0
-	// With the app, under a lease. Once the lease has run out the next delivery passes.
-	EventState_EVENT_STATE_PENDING EventState = 1
-	// Nobody knows how it ended, and the source says on_unknown: HOLD. Deliveries get 503 until it is released or a
-	// late success settles it.
-	EventState_EVENT_STATE_UNKNOWN EventState = 2
-	// The app answered 2xx. Further deliveries are answered as duplicates.
-	EventState_EVENT_STATE_DONE EventState = 3
-	// The app refused it, or a person released it: the next delivery passes. The row stays for a while because a late
-	// success of an earlier delivery still settles it, or because the source's types leave it out.
-	EventState_EVENT_STATE_RELEASED EventState = 4
-	// Left out by the source's types: answered 200, and the app was not called. Once the types include it the next delivery
-	// passes; after a release one does, whatever the types say.
-	EventState_EVENT_STATE_IGNORED EventState = 5
-	// Kept for the app, which has not taken it yet: it is delivered when it is due. Further deliveries by the sender are answered
-	// as duplicates, here and in the states DELIVERING, DEAD, ORPHANED and DISCARDED.
-	EventState_EVENT_STATE_STORED EventState = 6
-	// Older than what the app has of the object: answered 200, and the app was not called.
-	EventState_EVENT_STATE_STALE EventState = 7
-	// A second event for a change that another event told of: answered 200, and the app was not called.
-	EventState_EVENT_STATE_DUPLICATE_CHANGE EventState = 8
-	// A person ended it: the app does not get it.
-	EventState_EVENT_STATE_DISCARDED EventState = 9
-	// Kept for the app, and an attempt is in flight.
-	EventState_EVENT_STATE_DELIVERING EventState = 10
-	// Kept for the app, which refused it until the attempts were used up. Its body is kept for a redelivery.
-	EventState_EVENT_STATE_DEAD EventState = 11
-	// Kept for the app, and its source is not configured in STORE any more: it waits until it is, or is discarded.
-	EventState_EVENT_STATE_ORPHANED EventState = 12
-)
-
-// Enum value maps for EventState.
-var (
-	EventState_name = map[int32]string{
-		0:  "EVENT_STATE_UNSPECIFIED",
-		1:  "EVENT_STATE_PENDING",
-		2:  "EVENT_STATE_UNKNOWN",
-		3:  "EVENT_STATE_DONE",
-		4:  "EVENT_STATE_RELEASED",
-		5:  "EVENT_STATE_IGNORED",
-		6:  "EVENT_STATE_STORED",
-		7:  "EVENT_STATE_STALE",
-		8:  "EVENT_STATE_DUPLICATE_CHANGE",
-		9:  "EVENT_STATE_DISCARDED",
-		10: "EVENT_STATE_DELIVERING",
-		11: "EVENT_STATE_DEAD",
-		12: "EVENT_STATE_ORPHANED",
-	}
-	EventState_value = map[string]int32{
-		"EVENT_STATE_UNSPECIFIED":      0,
-		"EVENT_STATE_PENDING":          1,
-		"EVENT_STATE_UNKNOWN":          2,
-		"EVENT_STATE_DONE":             3,
-		"EVENT_STATE_RELEASED":         4,
-		"EVENT_STATE_IGNORED":          5,
-		"EVENT_STATE_STORED":           6,
-		"EVENT_STATE_STALE":            7,
-		"EVENT_STATE_DUPLICATE_CHANGE": 8,
-		"EVENT_STATE_DISCARDED":        9,
-		"EVENT_STATE_DELIVERING":       10,
-		"EVENT_STATE_DEAD":             11,
-		"EVENT_STATE_ORPHANED":         12,
-	}
-)
-
-func (x EventState) Enum() *EventState {
-	p := new(EventState)
-	*p = x
-	return p
-}
-
-func (x EventState) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (EventState) Descriptor() protoreflect.EnumDescriptor {
-	return file_sidehook_inbox_v1_inbox_proto_enumTypes[0].Descriptor()
-}
-
-func (EventState) Type() protoreflect.EnumType {
-	return &file_sidehook_inbox_v1_inbox_proto_enumTypes[0]
-}
-
-func (x EventState) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use EventState.Descriptor instead.
-func (EventState) EnumDescriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{0}
-}
-
-// Event is the record of one event id.
-type Event struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The source's name.
-	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// The sender's event id as the app gets it in x-sidehook-event-id: `%` and every byte outside printable ASCII are
-	// percent-encoded; an id longer than 256 bytes stands as `sha256:` and the hex digits of its hash. (The app gets the
-	// hash also where only the encoded form is longer than 256 bytes.)
-	Id    string     `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	State EventState `protobuf:"varint,3,opt,name=state,proto3,enum=sidehook.inbox.v1.EventState" json:"state,omitempty"`
-	// The event type, encoded like id; empty when the scheme has none.
-	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
-	// When the first delivery of this id passed, or was ignored.
-	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When a delivery of this id was last seen. Of a DONE or IGNORED event it may lag by an hour, or a sixteenth of the
-	// retention if that is less. Retention counts from here.
-	SeenTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=seen_time,json=seenTime,proto3" json:"seen_time,omitempty"`
-	// How long the lease still runs; only while PENDING.
-	LeaseLeft *durationpb.Duration `protobuf:"bytes,7,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
-	// Deliveries of this id that passed and whose success would still settle it.
-	OpenLeases    int32 `protobuf:"varint,8,opt,name=open_leases,json=openLeases,proto3" json:"open_leases,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Event) Reset() {
-	*x = Event{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Event) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Event) ProtoMessage() {}
-
-func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Event.ProtoReflect.Descriptor instead.
-func (*Event) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Event) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *Event) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Event) GetState() EventState {
-	if x != nil {
-		return x.State
-	}
-	return EventState_EVENT_STATE_UNSPECIFIED
-}
-
-func (x *Event) GetType() string {
-	if x != nil {
-		return x.Type
-	}
-	return ""
-}
-
-func (x *Event) GetCreateTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.CreateTime
-	}
-	return nil
-}
-
-func (x *Event) GetSeenTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.SeenTime
-	}
-	return nil
-}
-
-func (x *Event) GetLeaseLeft() *durationpb.Duration {
-	if x != nil {
-		return x.LeaseLeft
-	}
-	return nil
-}
-
-func (x *Event) GetOpenLeases() int32 {
-	if x != nil {
-		return x.OpenLeases
-	}
-	return 0
-}
-
-// ListEventsRequest selects events. Filters that are set must all hold.
-type ListEventsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only this source. It need not be configured any more. Empty: all.
-	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Only this state.
-	State EventState `protobuf:"varint,2,opt,name=state,proto3,enum=sidehook.inbox.v1.EventState" json:"state,omitempty"`
-	// Only this event type, encoded as in Event.type. Empty: all.
-	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// Only events last seen at this time or later.
-	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	// Only events last seen before this time.
-	Until *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
-	// How many events to return at most: 1 to 1000; 0 means 100. A page may hold fewer, even none, and still not be the
-	// last one: the work of a call is bounded, also where the filters match seldom.
-	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Empty, or next_page_token of an answer to a request with the same source, state and type.
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListEventsRequest) Reset() {
-	*x = ListEventsRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListEventsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListEventsRequest) ProtoMessage() {}
-
-func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
-func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *ListEventsRequest) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *ListEventsRequest) GetState() EventState {
-	if x != nil {
-		return x.State
-	}
-	return EventState_EVENT_STATE_UNSPECIFIED
-}
-
-func (x *ListEventsRequest) GetType() string {
-	if x != nil {
-		return x.Type
-	}
-	return ""
-}
-
-func (x *ListEventsRequest) GetSince() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Since
-	}
-	return nil
-}
-
-func (x *ListEventsRequest) GetUntil() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Until
-	}
-	return nil
-}
-
-func (x *ListEventsRequest) GetPageSize() int32 {
-	if x != nil {
-		return x.PageSize
-	}
-	return 0
-}
-
-func (x *ListEventsRequest) GetPageToken() string {
-	if x != nil {
-		return x.PageToken
-	}
-	return ""
-}
-
-// ListEventsResponse is one page.
-type ListEventsResponse struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// Where the next page starts; empty on the last one. It is opaque, holds for any time and survives a restart.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListEventsResponse) Reset() {
-	*x = ListEventsResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListEventsResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListEventsResponse) ProtoMessage() {}
-
-func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
-func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *ListEventsResponse) GetEvents() []*Event {
-	if x != nil {
-		return x.Events
-	}
-	return nil
-}
-
-func (x *ListEventsResponse) GetNextPageToken() string {
-	if x != nil {
-		return x.NextPageToken
-	}
-	return ""
-}
-
-// GetEventRequest names an event.
-type GetEventRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
-	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Required; encoded as in Event.id.
-	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetEventRequest) Reset() {
-	*x = GetEventRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetEventRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetEventRequest) ProtoMessage() {}
-
-func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetEventRequest.ProtoReflect.Descriptor instead.
-func (*GetEventRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *GetEventRequest) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *GetEventRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-// GetEventResponse holds the event.
-type GetEventResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Event         *Event                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetEventResponse) Reset() {
-	*x = GetEventResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetEventResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetEventResponse) ProtoMessage() {}
-
-func (x *GetEventResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetEventResponse.ProtoReflect.Descriptor instead.
-func (*GetEventResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *GetEventResponse) GetEvent() *Event {
-	if x != nil {
-		return x.Event
-	}
-	return nil
-}
-
-// SummarizeRequest selects what to count.
-type SummarizeRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only this source. Empty: all, those included that are no longer configured and still have events.
-	Source        string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SummarizeRequest) Reset() {
-	*x = SummarizeRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SummarizeRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SummarizeRequest) ProtoMessage() {}
-
-func (x *SummarizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SummarizeRequest.ProtoReflect.Descriptor instead.
-func (*SummarizeRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *SummarizeRequest) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-// SummarizeResponse counts events.
-type SummarizeResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// By name.
-	Sources []*SourceSummary `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`
-	// When the store, which both halves share, will be full if it goes on filling as it did in the past hour, or since the
-	// start of the process where that is less. Absent: it does not fill, or the process runs for less than ten minutes.
-	HoursUntilFull *float64 `protobuf:"fixed64,2,opt,name=hours_until_full,json=hoursUntilFull,proto3,oneof" json:"hours_until_full,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *SummarizeResponse) Reset() {
-	*x = SummarizeResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SummarizeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SummarizeResponse) ProtoMessage() {}
-
-func (x *SummarizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SummarizeResponse.ProtoReflect.Descriptor instead.
-func (*SummarizeResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *SummarizeResponse) GetSources() []*SourceSummary {
-	if x != nil {
-		return x.Sources
-	}
-	return nil
-}
-
-func (x *SummarizeResponse) GetHoursUntilFull() float64 {
-	if x != nil && x.HoursUntilFull != nil {
-		return *x.HoursUntilFull
-	}
-	return 0
-}
-
-// SourceSummary counts the events of one source.
-type SourceSummary struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Source string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// False when the source is gone from the configuration: its events are kept until retention ends.
-	Configured bool `protobuf:"varint,2,opt,name=configured,proto3" json:"configured,omitempty"`
-	// One for each state but the unspecified one, in the order of the enum, zero counts included.
-	States        []*StateSummary `protobuf:"bytes,3,rep,name=states,proto3" json:"states,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SourceSummary) Reset() {
-	*x = SourceSummary{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SourceSummary) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SourceSummary) ProtoMessage() {}
-
-func (x *SourceSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SourceSummary.ProtoReflect.Descriptor instead.
-func (*SourceSummary) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *SourceSummary) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *SourceSummary) GetConfigured() bool {
-	if x != nil {
-		return x.Configured
-	}
-	return false
-}
-
-func (x *SourceSummary) GetStates() []*StateSummary {
-	if x != nil {
-		return x.States
-	}
-	return nil
-}
-
-// StateSummary counts the events of one source in one state.
-type StateSummary struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	State EventState             `protobuf:"varint,1,opt,name=state,proto3,enum=sidehook.inbox.v1.EventState" json:"state,omitempty"`
-	Count int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	// What their rows take in the store, without the store's own overhead.
-	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// The hour in which the oldest of them was first seen; absent when there is none.
-	OldestTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=oldest_time,json=oldestTime,proto3" json:"oldest_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StateSummary) Reset() {
-	*x = StateSummary{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StateSummary) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StateSummary) ProtoMessage() {}
-
-func (x *StateSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StateSummary.ProtoReflect.Descriptor instead.
-func (*StateSummary) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *StateSummary) GetState() EventState {
-	if x != nil {
-		return x.State
-	}
-	return EventState_EVENT_STATE_UNSPECIFIED
-}
-
-func (x *StateSummary) GetCount() int64 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-func (x *StateSummary) GetBytes() int64 {
-	if x != nil {
-		return x.Bytes
-	}
-	return 0
-}
-
-func (x *StateSummary) GetOldestTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.OldestTime
-	}
-	return nil
-}
-
-// ReleaseEventRequest names an event.
-type ReleaseEventRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
-	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Required; encoded as in Event.id.
-	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReleaseEventRequest) Reset() {
-	*x = ReleaseEventRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[9]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReleaseEventRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReleaseEventRequest) ProtoMessage() {}
-
-func (x *ReleaseEventRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[9]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReleaseEventRequest.ProtoReflect.Descriptor instead.
-func (*ReleaseEventRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *ReleaseEventRequest) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *ReleaseEventRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-// ReleaseEventResponse shows what was released.
-type ReleaseEventResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The event as it stood before.
-	Event         *Event `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReleaseEventResponse) Reset() {
-	*x = ReleaseEventResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReleaseEventResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReleaseEventResponse) ProtoMessage() {}
-
-func (x *ReleaseEventResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReleaseEventResponse.ProtoReflect.Descriptor instead.
-func (*ReleaseEventResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *ReleaseEventResponse) GetEvent() *Event {
-	if x != nil {
-		return x.Event
-	}
-	return nil
-}
-
 // Source is a configured sender of webhooks.
 type Source struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -847,7 +47,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[11]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +59,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[11]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +72,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{11}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Source) GetName() string {
@@ -919,7 +119,7 @@ type ListSourcesRequest struct {
 
 func (x *ListSourcesRequest) Reset() {
 	*x = ListSourcesRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[12]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +131,7 @@ func (x *ListSourcesRequest) String() string {
 func (*ListSourcesRequest) ProtoMessage() {}
 
 func (x *ListSourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[12]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +144,7 @@ func (x *ListSourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSourcesRequest.ProtoReflect.Descriptor instead.
 func (*ListSourcesRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{12}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{1}
 }
 
 // ListSourcesResponse holds the sources.
@@ -958,7 +158,7 @@ type ListSourcesResponse struct {
 
 func (x *ListSourcesResponse) Reset() {
 	*x = ListSourcesResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[13]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +170,7 @@ func (x *ListSourcesResponse) String() string {
 func (*ListSourcesResponse) ProtoMessage() {}
 
 func (x *ListSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[13]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +183,7 @@ func (x *ListSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSourcesResponse.ProtoReflect.Descriptor instead.
 func (*ListSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{13}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ListSourcesResponse) GetSources() []*Source {
@@ -1004,7 +204,7 @@ type PauseSourceRequest struct {
 
 func (x *PauseSourceRequest) Reset() {
 	*x = PauseSourceRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[14]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +216,7 @@ func (x *PauseSourceRequest) String() string {
 func (*PauseSourceRequest) ProtoMessage() {}
 
 func (x *PauseSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[14]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +229,7 @@ func (x *PauseSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSourceRequest.ProtoReflect.Descriptor instead.
 func (*PauseSourceRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{14}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PauseSourceRequest) GetSource() string {
@@ -1049,7 +249,7 @@ type PauseSourceResponse struct {
 
 func (x *PauseSourceResponse) Reset() {
 	*x = PauseSourceResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[15]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +261,7 @@ func (x *PauseSourceResponse) String() string {
 func (*PauseSourceResponse) ProtoMessage() {}
 
 func (x *PauseSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[15]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +274,7 @@ func (x *PauseSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSourceResponse.ProtoReflect.Descriptor instead.
 func (*PauseSourceResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{15}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PauseSourceResponse) GetSource() *Source {
@@ -1095,7 +295,7 @@ type ResumeSourceRequest struct {
 
 func (x *ResumeSourceRequest) Reset() {
 	*x = ResumeSourceRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[16]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +307,7 @@ func (x *ResumeSourceRequest) String() string {
 func (*ResumeSourceRequest) ProtoMessage() {}
 
 func (x *ResumeSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[16]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +320,7 @@ func (x *ResumeSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSourceRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSourceRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{16}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ResumeSourceRequest) GetSource() string {
@@ -1140,7 +340,7 @@ type ResumeSourceResponse struct {
 
 func (x *ResumeSourceResponse) Reset() {
 	*x = ResumeSourceResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[17]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +352,7 @@ func (x *ResumeSourceResponse) String() string {
 func (*ResumeSourceResponse) ProtoMessage() {}
 
 func (x *ResumeSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[17]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +365,7 @@ func (x *ResumeSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSourceResponse.ProtoReflect.Descriptor instead.
 func (*ResumeSourceResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{17}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResumeSourceResponse) GetSource() *Source {
@@ -1184,7 +384,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[18]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +396,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[18]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +409,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{18}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{7}
 }
 
 // GetStatusResponse describes the running process.
@@ -1233,7 +433,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[19]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +445,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[19]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +458,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{19}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1325,7 +525,7 @@ type ConfigStatus struct {
 
 func (x *ConfigStatus) Reset() {
 	*x = ConfigStatus{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[20]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +537,7 @@ func (x *ConfigStatus) String() string {
 func (*ConfigStatus) ProtoMessage() {}
 
 func (x *ConfigStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[20]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +550,7 @@ func (x *ConfigStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigStatus.ProtoReflect.Descriptor instead.
 func (*ConfigStatus) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{20}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ConfigStatus) GetFile() string {
@@ -1389,7 +589,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[21]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +601,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[21]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +614,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{21}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreStatus) GetPath() string {
@@ -1447,7 +647,7 @@ type BackUpStoreRequest struct {
 
 func (x *BackUpStoreRequest) Reset() {
 	*x = BackUpStoreRequest{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[22]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +659,7 @@ func (x *BackUpStoreRequest) String() string {
 func (*BackUpStoreRequest) ProtoMessage() {}
 
 func (x *BackUpStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[22]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +672,7 @@ func (x *BackUpStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackUpStoreRequest.ProtoReflect.Descriptor instead.
 func (*BackUpStoreRequest) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{22}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{11}
 }
 
 // BackUpStoreResponse is a part of the copy.
@@ -1486,7 +686,7 @@ type BackUpStoreResponse struct {
 
 func (x *BackUpStoreResponse) Reset() {
 	*x = BackUpStoreResponse{}
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[23]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +698,7 @@ func (x *BackUpStoreResponse) String() string {
 func (*BackUpStoreResponse) ProtoMessage() {}
 
 func (x *BackUpStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[23]
+	mi := &file_sidehook_inbox_v1_inbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +711,7 @@ func (x *BackUpStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackUpStoreResponse.ProtoReflect.Descriptor instead.
 func (*BackUpStoreResponse) Descriptor() ([]byte, []int) {
-	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{23}
+	return file_sidehook_inbox_v1_inbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BackUpStoreResponse) GetData() []byte {
@@ -1525,59 +725,7 @@ var File_sidehook_inbox_v1_inbox_proto protoreflect.FileDescriptor
 
 const file_sidehook_inbox_v1_inbox_proto_rawDesc = "" +
 	"\n" +
-	"\x1dsidehook/inbox/v1/inbox.proto\x12\x11sidehook.inbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\x02\n" +
-	"\x05Event\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x123\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x1d.sidehook.inbox.v1.EventStateR\x05state\x12\x12\n" +
-	"\x04type\x18\x04 \x01(\tR\x04type\x12;\n" +
-	"\vcreate_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\x127\n" +
-	"\tseen_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bseenTime\x128\n" +
-	"\n" +
-	"lease_left\x18\a \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x1f\n" +
-	"\vopen_leases\x18\b \x01(\x05R\n" +
-	"openLeases\"\x94\x02\n" +
-	"\x11ListEventsRequest\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x123\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x1d.sidehook.inbox.v1.EventStateR\x05state\x12\x12\n" +
-	"\x04type\x18\x03 \x01(\tR\x04type\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1b\n" +
-	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
-	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"n\n" +
-	"\x12ListEventsResponse\x120\n" +
-	"\x06events\x18\x01 \x03(\v2\x18.sidehook.inbox.v1.EventR\x06events\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"9\n" +
-	"\x0fGetEventRequest\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"B\n" +
-	"\x10GetEventResponse\x12.\n" +
-	"\x05event\x18\x01 \x01(\v2\x18.sidehook.inbox.v1.EventR\x05event\"*\n" +
-	"\x10SummarizeRequest\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\"\x93\x01\n" +
-	"\x11SummarizeResponse\x12:\n" +
-	"\asources\x18\x01 \x03(\v2 .sidehook.inbox.v1.SourceSummaryR\asources\x12-\n" +
-	"\x10hours_until_full\x18\x02 \x01(\x01H\x00R\x0ehoursUntilFull\x88\x01\x01B\x13\n" +
-	"\x11_hours_until_full\"\x80\x01\n" +
-	"\rSourceSummary\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1e\n" +
-	"\n" +
-	"configured\x18\x02 \x01(\bR\n" +
-	"configured\x127\n" +
-	"\x06states\x18\x03 \x03(\v2\x1f.sidehook.inbox.v1.StateSummaryR\x06states\"\xac\x01\n" +
-	"\fStateSummary\x123\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x1d.sidehook.inbox.v1.EventStateR\x05state\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12;\n" +
-	"\voldest_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"oldestTime\"=\n" +
-	"\x13ReleaseEventRequest\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"F\n" +
-	"\x14ReleaseEventResponse\x12.\n" +
-	"\x05event\x18\x01 \x01(\v2\x18.sidehook.inbox.v1.EventR\x05event\"\x86\x01\n" +
+	"\x1dsidehook/inbox/v1/inbox.proto\x12\x11sidehook.inbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dsidehook/inbox/v1/event.proto\x1a\x1bsidehook/inbox/v1/job.proto\"\x86\x01\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x16\n" +
@@ -1620,29 +768,19 @@ const file_sidehook_inbox_v1_inbox_proto_rawDesc = "" +
 	"limitBytes\"\x14\n" +
 	"\x12BackUpStoreRequest\")\n" +
 	"\x13BackUpStoreResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data*\xdc\x02\n" +
-	"\n" +
-	"EventState\x12\x1b\n" +
-	"\x17EVENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
-	"\x13EVENT_STATE_PENDING\x10\x01\x12\x17\n" +
-	"\x13EVENT_STATE_UNKNOWN\x10\x02\x12\x14\n" +
-	"\x10EVENT_STATE_DONE\x10\x03\x12\x18\n" +
-	"\x14EVENT_STATE_RELEASED\x10\x04\x12\x17\n" +
-	"\x13EVENT_STATE_IGNORED\x10\x05\x12\x16\n" +
-	"\x12EVENT_STATE_STORED\x10\x06\x12\x15\n" +
-	"\x11EVENT_STATE_STALE\x10\a\x12 \n" +
-	"\x1cEVENT_STATE_DUPLICATE_CHANGE\x10\b\x12\x19\n" +
-	"\x15EVENT_STATE_DISCARDED\x10\t\x12\x1a\n" +
-	"\x16EVENT_STATE_DELIVERING\x10\n" +
-	"\x12\x14\n" +
-	"\x10EVENT_STATE_DEAD\x10\v\x12\x18\n" +
-	"\x14EVENT_STATE_ORPHANED\x10\f2\xe5\x06\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\x9a\v\n" +
 	"\fInboxService\x12^\n" +
 	"\n" +
 	"ListEvents\x12$.sidehook.inbox.v1.ListEventsRequest\x1a%.sidehook.inbox.v1.ListEventsResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\bGetEvent\x12\".sidehook.inbox.v1.GetEventRequest\x1a#.sidehook.inbox.v1.GetEventResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\tSummarize\x12#.sidehook.inbox.v1.SummarizeRequest\x1a$.sidehook.inbox.v1.SummarizeResponse\"\x03\x90\x02\x01\x12_\n" +
-	"\fReleaseEvent\x12&.sidehook.inbox.v1.ReleaseEventRequest\x1a'.sidehook.inbox.v1.ReleaseEventResponse\x12a\n" +
+	"\fReleaseEvent\x12&.sidehook.inbox.v1.ReleaseEventRequest\x1a'.sidehook.inbox.v1.ReleaseEventResponse\x12h\n" +
+	"\x0fRedeliverEvents\x12).sidehook.inbox.v1.RedeliverEventsRequest\x1a*.sidehook.inbox.v1.RedeliverEventsResponse\x12b\n" +
+	"\rDiscardEvents\x12'.sidehook.inbox.v1.DiscardEventsRequest\x1a(.sidehook.inbox.v1.DiscardEventsResponse\x12_\n" +
+	"\fExpungeEvent\x12&.sidehook.inbox.v1.ExpungeEventRequest\x1a'.sidehook.inbox.v1.ExpungeEventResponse\x12X\n" +
+	"\bListJobs\x12\".sidehook.inbox.v1.ListJobsRequest\x1a#.sidehook.inbox.v1.ListJobsResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\x06GetJob\x12 .sidehook.inbox.v1.GetJobRequest\x1a!.sidehook.inbox.v1.GetJobResponse\"\x03\x90\x02\x01\x12V\n" +
+	"\tCancelJob\x12#.sidehook.inbox.v1.CancelJobRequest\x1a$.sidehook.inbox.v1.CancelJobResponse\x12a\n" +
 	"\vListSources\x12%.sidehook.inbox.v1.ListSourcesRequest\x1a&.sidehook.inbox.v1.ListSourcesResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\vPauseSource\x12%.sidehook.inbox.v1.PauseSourceRequest\x1a&.sidehook.inbox.v1.PauseSourceResponse\x12_\n" +
 	"\fResumeSource\x12&.sidehook.inbox.v1.ResumeSourceRequest\x1a'.sidehook.inbox.v1.ResumeSourceResponse\x12[\n" +
@@ -1661,85 +799,90 @@ func file_sidehook_inbox_v1_inbox_proto_rawDescGZIP() []byte {
 	return file_sidehook_inbox_v1_inbox_proto_rawDescData
 }
 
-var file_sidehook_inbox_v1_inbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidehook_inbox_v1_inbox_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_sidehook_inbox_v1_inbox_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_sidehook_inbox_v1_inbox_proto_goTypes = []any{
-	(EventState)(0),               // 0: sidehook.inbox.v1.EventState
-	(*Event)(nil),                 // 1: sidehook.inbox.v1.Event
-	(*ListEventsRequest)(nil),     // 2: sidehook.inbox.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),    // 3: sidehook.inbox.v1.ListEventsResponse
-	(*GetEventRequest)(nil),       // 4: sidehook.inbox.v1.GetEventRequest
-	(*GetEventResponse)(nil),      // 5: sidehook.inbox.v1.GetEventResponse
-	(*SummarizeRequest)(nil),      // 6: sidehook.inbox.v1.SummarizeRequest
-	(*SummarizeResponse)(nil),     // 7: sidehook.inbox.v1.SummarizeResponse
-	(*SourceSummary)(nil),         // 8: sidehook.inbox.v1.SourceSummary
-	(*StateSummary)(nil),          // 9: sidehook.inbox.v1.StateSummary
-	(*ReleaseEventRequest)(nil),   // 10: sidehook.inbox.v1.ReleaseEventRequest
-	(*ReleaseEventResponse)(nil),  // 11: sidehook.inbox.v1.ReleaseEventResponse
-	(*Source)(nil),                // 12: sidehook.inbox.v1.Source
-	(*ListSourcesRequest)(nil),    // 13: sidehook.inbox.v1.ListSourcesRequest
-	(*ListSourcesResponse)(nil),   // 14: sidehook.inbox.v1.ListSourcesResponse
-	(*PauseSourceRequest)(nil),    // 15: sidehook.inbox.v1.PauseSourceRequest
-	(*PauseSourceResponse)(nil),   // 16: sidehook.inbox.v1.PauseSourceResponse
-	(*ResumeSourceRequest)(nil),   // 17: sidehook.inbox.v1.ResumeSourceRequest
-	(*ResumeSourceResponse)(nil),  // 18: sidehook.inbox.v1.ResumeSourceResponse
-	(*GetStatusRequest)(nil),      // 19: sidehook.inbox.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 20: sidehook.inbox.v1.GetStatusResponse
-	(*ConfigStatus)(nil),          // 21: sidehook.inbox.v1.ConfigStatus
-	(*StoreStatus)(nil),           // 22: sidehook.inbox.v1.StoreStatus
-	(*BackUpStoreRequest)(nil),    // 23: sidehook.inbox.v1.BackUpStoreRequest
-	(*BackUpStoreResponse)(nil),   // 24: sidehook.inbox.v1.BackUpStoreResponse
-	nil,                           // 25: sidehook.inbox.v1.GetStatusResponse.ProblemsEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*Source)(nil),                  // 0: sidehook.inbox.v1.Source
+	(*ListSourcesRequest)(nil),      // 1: sidehook.inbox.v1.ListSourcesRequest
+	(*ListSourcesResponse)(nil),     // 2: sidehook.inbox.v1.ListSourcesResponse
+	(*PauseSourceRequest)(nil),      // 3: sidehook.inbox.v1.PauseSourceRequest
+	(*PauseSourceResponse)(nil),     // 4: sidehook.inbox.v1.PauseSourceResponse
+	(*ResumeSourceRequest)(nil),     // 5: sidehook.inbox.v1.ResumeSourceRequest
+	(*ResumeSourceResponse)(nil),    // 6: sidehook.inbox.v1.ResumeSourceResponse
+	(*GetStatusRequest)(nil),        // 7: sidehook.inbox.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),       // 8: sidehook.inbox.v1.GetStatusResponse
+	(*ConfigStatus)(nil),            // 9: sidehook.inbox.v1.ConfigStatus
+	(*StoreStatus)(nil),             // 10: sidehook.inbox.v1.StoreStatus
+	(*BackUpStoreRequest)(nil),      // 11: sidehook.inbox.v1.BackUpStoreRequest
+	(*BackUpStoreResponse)(nil),     // 12: sidehook.inbox.v1.BackUpStoreResponse
+	nil,                             // 13: sidehook.inbox.v1.GetStatusResponse.ProblemsEntry
+	(*timestamppb.Timestamp)(nil),   // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 15: google.protobuf.Duration
+	(*ListEventsRequest)(nil),       // 16: sidehook.inbox.v1.ListEventsRequest
+	(*GetEventRequest)(nil),         // 17: sidehook.inbox.v1.GetEventRequest
+	(*SummarizeRequest)(nil),        // 18: sidehook.inbox.v1.SummarizeRequest
+	(*ReleaseEventRequest)(nil),     // 19: sidehook.inbox.v1.ReleaseEventRequest
+	(*RedeliverEventsRequest)(nil),  // 20: sidehook.inbox.v1.RedeliverEventsRequest
+	(*DiscardEventsRequest)(nil),    // 21: sidehook.inbox.v1.DiscardEventsRequest
+	(*ExpungeEventRequest)(nil),     // 22: sidehook.inbox.v1.ExpungeEventRequest
+	(*ListJobsRequest)(nil),         // 23: sidehook.inbox.v1.ListJobsRequest
+	(*GetJobRequest)(nil),           // 24: sidehook.inbox.v1.GetJobRequest
+	(*CancelJobRequest)(nil),        // 25: sidehook.inbox.v1.CancelJobRequest
+	(*ListEventsResponse)(nil),      // 26: sidehook.inbox.v1.ListEventsResponse
+	(*GetEventResponse)(nil),        // 27: sidehook.inbox.v1.GetEventResponse
+	(*SummarizeResponse)(nil),       // 28: sidehook.inbox.v1.SummarizeResponse
+	(*ReleaseEventResponse)(nil),    // 29: sidehook.inbox.v1.ReleaseEventResponse
+	(*RedeliverEventsResponse)(nil), // 30: sidehook.inbox.v1.RedeliverEventsResponse
+	(*DiscardEventsResponse)(nil),   // 31: sidehook.inbox.v1.DiscardEventsResponse
+	(*ExpungeEventResponse)(nil),    // 32: sidehook.inbox.v1.ExpungeEventResponse
+	(*ListJobsResponse)(nil),        // 33: sidehook.inbox.v1.ListJobsResponse
+	(*GetJobResponse)(nil),          // 34: sidehook.inbox.v1.GetJobResponse
+	(*CancelJobResponse)(nil),       // 35: sidehook.inbox.v1.CancelJobResponse
 }
 var file_sidehook_inbox_v1_inbox_proto_depIdxs = []int32{
-	0,  // 0: sidehook.inbox.v1.Event.state:type_name -> sidehook.inbox.v1.EventState
-	26, // 1: sidehook.inbox.v1.Event.create_time:type_name -> google.protobuf.Timestamp
-	26, // 2: sidehook.inbox.v1.Event.seen_time:type_name -> google.protobuf.Timestamp
-	27, // 3: sidehook.inbox.v1.Event.lease_left:type_name -> google.protobuf.Duration
-	0,  // 4: sidehook.inbox.v1.ListEventsRequest.state:type_name -> sidehook.inbox.v1.EventState
-	26, // 5: sidehook.inbox.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
-	26, // 6: sidehook.inbox.v1.ListEventsRequest.until:type_name -> google.protobuf.Timestamp
-	1,  // 7: sidehook.inbox.v1.ListEventsResponse.events:type_name -> sidehook.inbox.v1.Event
-	1,  // 8: sidehook.inbox.v1.GetEventResponse.event:type_name -> sidehook.inbox.v1.Event
-	8,  // 9: sidehook.inbox.v1.SummarizeResponse.sources:type_name -> sidehook.inbox.v1.SourceSummary
-	9,  // 10: sidehook.inbox.v1.SourceSummary.states:type_name -> sidehook.inbox.v1.StateSummary
-	0,  // 11: sidehook.inbox.v1.StateSummary.state:type_name -> sidehook.inbox.v1.EventState
-	26, // 12: sidehook.inbox.v1.StateSummary.oldest_time:type_name -> google.protobuf.Timestamp
-	1,  // 13: sidehook.inbox.v1.ReleaseEventResponse.event:type_name -> sidehook.inbox.v1.Event
-	12, // 14: sidehook.inbox.v1.ListSourcesResponse.sources:type_name -> sidehook.inbox.v1.Source
-	12, // 15: sidehook.inbox.v1.PauseSourceResponse.source:type_name -> sidehook.inbox.v1.Source
-	12, // 16: sidehook.inbox.v1.ResumeSourceResponse.source:type_name -> sidehook.inbox.v1.Source
-	26, // 17: sidehook.inbox.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	27, // 18: sidehook.inbox.v1.GetStatusResponse.uptime:type_name -> google.protobuf.Duration
-	25, // 19: sidehook.inbox.v1.GetStatusResponse.problems:type_name -> sidehook.inbox.v1.GetStatusResponse.ProblemsEntry
-	21, // 20: sidehook.inbox.v1.GetStatusResponse.config:type_name -> sidehook.inbox.v1.ConfigStatus
-	22, // 21: sidehook.inbox.v1.GetStatusResponse.store:type_name -> sidehook.inbox.v1.StoreStatus
-	26, // 22: sidehook.inbox.v1.ConfigStatus.load_time:type_name -> google.protobuf.Timestamp
-	2,  // 23: sidehook.inbox.v1.InboxService.ListEvents:input_type -> sidehook.inbox.v1.ListEventsRequest
-	4,  // 24: sidehook.inbox.v1.InboxService.GetEvent:input_type -> sidehook.inbox.v1.GetEventRequest
-	6,  // 25: sidehook.inbox.v1.InboxService.Summarize:input_type -> sidehook.inbox.v1.SummarizeRequest
-	10, // 26: sidehook.inbox.v1.InboxService.ReleaseEvent:input_type -> sidehook.inbox.v1.ReleaseEventRequest
-	13, // 27: sidehook.inbox.v1.InboxService.ListSources:input_type -> sidehook.inbox.v1.ListSourcesRequest
-	15, // 28: sidehook.inbox.v1.InboxService.PauseSource:input_type -> sidehook.inbox.v1.PauseSourceRequest
-	17, // 29: sidehook.inbox.v1.InboxService.ResumeSource:input_type -> sidehook.inbox.v1.ResumeSourceRequest
-	19, // 30: sidehook.inbox.v1.InboxService.GetStatus:input_type -> sidehook.inbox.v1.GetStatusRequest
-	23, // 31: sidehook.inbox.v1.InboxService.BackUpStore:input_type -> sidehook.inbox.v1.BackUpStoreRequest
-	3,  // 32: sidehook.inbox.v1.InboxService.ListEvents:output_type -> sidehook.inbox.v1.ListEventsResponse
-	5,  // 33: sidehook.inbox.v1.InboxService.GetEvent:output_type -> sidehook.inbox.v1.GetEventResponse
-	7,  // 34: sidehook.inbox.v1.InboxService.Summarize:output_type -> sidehook.inbox.v1.SummarizeResponse
-	11, // 35: sidehook.inbox.v1.InboxService.ReleaseEvent:output_type -> sidehook.inbox.v1.ReleaseEventResponse
-	14, // 36: sidehook.inbox.v1.InboxService.ListSources:output_type -> sidehook.inbox.v1.ListSourcesResponse
-	16, // 37: sidehook.inbox.v1.InboxService.PauseSource:output_type -> sidehook.inbox.v1.PauseSourceResponse
-	18, // 38: sidehook.inbox.v1.InboxService.ResumeSource:output_type -> sidehook.inbox.v1.ResumeSourceResponse
-	20, // 39: sidehook.inbox.v1.InboxService.GetStatus:output_type -> sidehook.inbox.v1.GetStatusResponse
-	24, // 40: sidehook.inbox.v1.InboxService.BackUpStore:output_type -> sidehook.inbox.v1.BackUpStoreResponse
-	32, // [32:41] is the sub-list for method output_type
-	23, // [23:32] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	0,  // 0: sidehook.inbox.v1.ListSourcesResponse.sources:type_name -> sidehook.inbox.v1.Source
+	0,  // 1: sidehook.inbox.v1.PauseSourceResponse.source:type_name -> sidehook.inbox.v1.Source
+	0,  // 2: sidehook.inbox.v1.ResumeSourceResponse.source:type_name -> sidehook.inbox.v1.Source
+	14, // 3: sidehook.inbox.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	15, // 4: sidehook.inbox.v1.GetStatusResponse.uptime:type_name -> google.protobuf.Duration
+	13, // 5: sidehook.inbox.v1.GetStatusResponse.problems:type_name -> sidehook.inbox.v1.GetStatusResponse.ProblemsEntry
+	9,  // 6: sidehook.inbox.v1.GetStatusResponse.config:type_name -> sidehook.inbox.v1.ConfigStatus
+	10, // 7: sidehook.inbox.v1.GetStatusResponse.store:type_name -> sidehook.inbox.v1.StoreStatus
+	14, // 8: sidehook.inbox.v1.ConfigStatus.load_time:type_name -> google.protobuf.Timestamp
+	16, // 9: sidehook.inbox.v1.InboxService.ListEvents:input_type -> sidehook.inbox.v1.ListEventsRequest
+	17, // 10: sidehook.inbox.v1.InboxService.GetEvent:input_type -> sidehook.inbox.v1.GetEventRequest
+	18, // 11: sidehook.inbox.v1.InboxService.Summarize:input_type -> sidehook.inbox.v1.SummarizeRequest
+	19, // 12: sidehook.inbox.v1.InboxService.ReleaseEvent:input_type -> sidehook.inbox.v1.ReleaseEventRequest
+	20, // 13: sidehook.inbox.v1.InboxService.RedeliverEvents:input_type -> sidehook.inbox.v1.RedeliverEventsRequest
+	21, // 14: sidehook.inbox.v1.InboxService.DiscardEvents:input_type -> sidehook.inbox.v1.DiscardEventsRequest
+	22, // 15: sidehook.inbox.v1.InboxService.ExpungeEvent:input_type -> sidehook.inbox.v1.ExpungeEventRequest
+	23, // 16: sidehook.inbox.v1.InboxService.ListJobs:input_type -> sidehook.inbox.v1.ListJobsRequest
+	24, // 17: sidehook.inbox.v1.InboxService.GetJob:input_type -> sidehook.inbox.v1.GetJobRequest
+	25, // 18: sidehook.inbox.v1.InboxService.CancelJob:input_type -> sidehook.inbox.v1.CancelJobRequest
+	1,  // 19: sidehook.inbox.v1.InboxService.ListSources:input_type -> sidehook.inbox.v1.ListSourcesRequest
+	3,  // 20: sidehook.inbox.v1.InboxService.PauseSource:input_type -> sidehook.inbox.v1.PauseSourceRequest
+	5,  // 21: sidehook.inbox.v1.InboxService.ResumeSource:input_type -> sidehook.inbox.v1.ResumeSourceRequest
+	7,  // 22: sidehook.inbox.v1.InboxService.GetStatus:input_type -> sidehook.inbox.v1.GetStatusRequest
+	11, // 23: sidehook.inbox.v1.InboxService.BackUpStore:input_type -> sidehook.inbox.v1.BackUpStoreRequest
+	26, // 24: sidehook.inbox.v1.InboxService.ListEvents:output_type -> sidehook.inbox.v1.ListEventsResponse
+	27, // 25: sidehook.inbox.v1.InboxService.GetEvent:output_type -> sidehook.inbox.v1.GetEventResponse
+	28, // 26: sidehook.inbox.v1.InboxService.Summarize:output_type -> sidehook.inbox.v1.SummarizeResponse
+	29, // 27: sidehook.inbox.v1.InboxService.ReleaseEvent:output_type -> sidehook.inbox.v1.ReleaseEventResponse
+	30, // 28: sidehook.inbox.v1.InboxService.RedeliverEvents:output_type -> sidehook.inbox.v1.RedeliverEventsResponse
+	31, // 29: sidehook.inbox.v1.InboxService.DiscardEvents:output_type -> sidehook.inbox.v1.DiscardEventsResponse
+	32, // 30: sidehook.inbox.v1.InboxService.ExpungeEvent:output_type -> sidehook.inbox.v1.ExpungeEventResponse
+	33, // 31: sidehook.inbox.v1.InboxService.ListJobs:output_type -> sidehook.inbox.v1.ListJobsResponse
+	34, // 32: sidehook.inbox.v1.InboxService.GetJob:output_type -> sidehook.inbox.v1.GetJobResponse
+	35, // 33: sidehook.inbox.v1.InboxService.CancelJob:output_type -> sidehook.inbox.v1.CancelJobResponse
+	2,  // 34: sidehook.inbox.v1.InboxService.ListSources:output_type -> sidehook.inbox.v1.ListSourcesResponse
+	4,  // 35: sidehook.inbox.v1.InboxService.PauseSource:output_type -> sidehook.inbox.v1.PauseSourceResponse
+	6,  // 36: sidehook.inbox.v1.InboxService.ResumeSource:output_type -> sidehook.inbox.v1.ResumeSourceResponse
+	8,  // 37: sidehook.inbox.v1.InboxService.GetStatus:output_type -> sidehook.inbox.v1.GetStatusResponse
+	12, // 38: sidehook.inbox.v1.InboxService.BackUpStore:output_type -> sidehook.inbox.v1.BackUpStoreResponse
+	24, // [24:39] is the sub-list for method output_type
+	9,  // [9:24] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_sidehook_inbox_v1_inbox_proto_init() }
@@ -1747,20 +890,20 @@ func file_sidehook_inbox_v1_inbox_proto_init() {
 	if File_sidehook_inbox_v1_inbox_proto != nil {
 		return
 	}
-	file_sidehook_inbox_v1_inbox_proto_msgTypes[6].OneofWrappers = []any{}
+	file_sidehook_inbox_v1_event_proto_init()
+	file_sidehook_inbox_v1_job_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidehook_inbox_v1_inbox_proto_rawDesc), len(file_sidehook_inbox_v1_inbox_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   25,
+			NumEnums:      0,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_sidehook_inbox_v1_inbox_proto_goTypes,
 		DependencyIndexes: file_sidehook_inbox_v1_inbox_proto_depIdxs,
-		EnumInfos:         file_sidehook_inbox_v1_inbox_proto_enumTypes,
 		MessageInfos:      file_sidehook_inbox_v1_inbox_proto_msgTypes,
 	}.Build()
 	File_sidehook_inbox_v1_inbox_proto = out.File

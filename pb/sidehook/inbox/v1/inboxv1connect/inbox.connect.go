@@ -5,7 +5,8 @@
 // The admin API of a running sidehook: what it holds of inbound events, and what a person may do about them.
 //
 // It is served on admin.listen only (Connect, gRPC, and JSON over POST; the methods without side effects also over
-// GET). No answer carries a secret, a header or a body of a webhook: of an event only its id, type and times are kept.
+// GET). No answer carries a secret. Of an event in PASS only its id, type and times are kept. Of one that is kept for the
+// app (STORE) GetEvent returns headers and body where they are asked for: bytes of a stranger, show them as text only.
 package inboxv1connect
 
 import (
@@ -46,6 +47,21 @@ const (
 	// InboxServiceReleaseEventProcedure is the fully-qualified name of the InboxService's ReleaseEvent
 	// RPC.
 	InboxServiceReleaseEventProcedure = "/sidehook.inbox.v1.InboxService/ReleaseEvent"
+	// InboxServiceRedeliverEventsProcedure is the fully-qualified name of the InboxService's
+	// RedeliverEvents RPC.
+	InboxServiceRedeliverEventsProcedure = "/sidehook.inbox.v1.InboxService/RedeliverEvents"
+	// InboxServiceDiscardEventsProcedure is the fully-qualified name of the InboxService's
+	// DiscardEvents RPC.
+	InboxServiceDiscardEventsProcedure = "/sidehook.inbox.v1.InboxService/DiscardEvents"
+	// InboxServiceExpungeEventProcedure is the fully-qualified name of the InboxService's ExpungeEvent
+	// RPC.
+	InboxServiceExpungeEventProcedure = "/sidehook.inbox.v1.InboxService/ExpungeEvent"
+	// InboxServiceListJobsProcedure is the fully-qualified name of the InboxService's ListJobs RPC.
+	InboxServiceListJobsProcedure = "/sidehook.inbox.v1.InboxService/ListJobs"
+	// InboxServiceGetJobProcedure is the fully-qualified name of the InboxService's GetJob RPC.
+	InboxServiceGetJobProcedure = "/sidehook.inbox.v1.InboxService/GetJob"
+	// InboxServiceCancelJobProcedure is the fully-qualified name of the InboxService's CancelJob RPC.
+	InboxServiceCancelJobProcedure = "/sidehook.inbox.v1.InboxService/CancelJob"
 	// InboxServiceListSourcesProcedure is the fully-qualified name of the InboxService's ListSources
 	// RPC.
 	InboxServiceListSourcesProcedure = "/sidehook.inbox.v1.InboxService/ListSources"
@@ -64,20 +80,48 @@ const (
 
 // InboxServiceClient is a client for the sidehook.inbox.v1.InboxService service.
 type InboxServiceClient interface {
-	// ListEvents returns events by source, then by id, page by page.
+	// ListEvents returns events page by page: by source, then by id.
 	//
-	// A page is read at one point in time; between two pages events may come and go. Each event that exists during the
-	// whole listing is returned exactly once.
+	// With a state that only an event kept for the app can have (STORED, DELIVERING, DEAD, ORPHANED), and the first of those
+	// that are DISCARDED, come those that were taken last first.
+	//
+	// A page is read at one point in time; between two pages events may come and go. Each event that exists and is selected
+	// during the whole listing is returned exactly once.
 	ListEvents(context.Context, *connect.Request[v1.ListEventsRequest]) (*connect.Response[v1.ListEventsResponse], error)
-	// GetEvent returns one event.
+	// GetEvent returns one event, with its attempts where it is kept for the app, and with its headers and body where these
+	// are asked for.
 	GetEvent(context.Context, *connect.Request[v1.GetEventRequest]) (*connect.Response[v1.GetEventResponse], error)
-	// Summarize counts the events of each source by state.
+	// Summarize counts the events of each source by state, from counters: it costs the same with ten events and ten million.
 	Summarize(context.Context, *connect.Request[v1.SummarizeRequest]) (*connect.Response[v1.SummarizeResponse], error)
-	// ReleaseEvent lets the next delivery of an event through once, whatever its state.
+	// ReleaseEvent lets the next delivery of an event by its sender through once, whatever its state.
 	//
 	// It returns after the release is on disk. The event's row is gone then, or RELEASED. A request that is with the app
-	// at this moment is not interrupted, and its late success still settles the event.
+	// at this moment is not interrupted, and its late success still settles the event. An event that the app is still to get
+	// (STORED, DELIVERING, ORPHANED) is not released, for the app would get it twice: FAILED_PRECONDITION, discard it first.
+	// A DEAD one stays a dead letter, and is named by its delivery from then on.
 	ReleaseEvent(context.Context, *connect.Request[v1.ReleaseEventRequest]) (*connect.Response[v1.ReleaseEventResponse], error)
+	// RedeliverEvents brings events that are kept for the app to it again: dead ones; and those that wait, whose retry it
+	// takes the place of. A new schedule begins, and the app sees that it is a redelivery.
+	//
+	// Named ones are due at once. Those that a filter selects are counted, and a job makes them due, paced. Of an event in
+	// PASS, and of one that the app has taken, there is nothing left to send: its sender has to.
+	RedeliverEvents(context.Context, *connect.Request[v1.RedeliverEventsRequest]) (*connect.Response[v1.RedeliverEventsResponse], error)
+	// DiscardEvents ends events for good: the app does not get them, and further deliveries by the sender are answered as
+	// duplicates. It takes those that are kept for the app and STORED, ORPHANED or DEAD, and, by name only, those in PASS that
+	// are UNKNOWN. It works as RedeliverEvents does, without a pace.
+	//
+	// An attempt that is in flight is not interrupted, and its success still counts.
+	DiscardEvents(context.Context, *connect.Request[v1.DiscardEventsRequest]) (*connect.Response[v1.DiscardEventsResponse], error)
+	// ExpungeEvent removes the headers and the body of an event for good. Its id, hash and times stay. One that waits or is
+	// dead becomes DISCARDED. Of an event in PASS nothing is kept that could be removed. Twice is harmless.
+	ExpungeEvent(context.Context, *connect.Request[v1.ExpungeEventRequest]) (*connect.Response[v1.ExpungeEventResponse], error)
+	// ListJobs returns the redeliveries and discards by filter, the newest first: those that run, and for a while those
+	// that have ended.
+	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
+	// GetJob returns one job with its progress.
+	GetJob(context.Context, *connect.Request[v1.GetJobRequest]) (*connect.Response[v1.GetJobResponse], error)
+	// CancelJob stops a job. What it has done stays done. FAILED_PRECONDITION if it has ended.
+	CancelJob(context.Context, *connect.Request[v1.CancelJobRequest]) (*connect.Response[v1.CancelJobResponse], error)
 	// ListSources returns the sources of the configuration in force, by name, paused or not.
 	ListSources(context.Context, *connect.Request[v1.ListSourcesRequest]) (*connect.Response[v1.ListSourcesResponse], error)
 	// PauseSource makes the gate answer 503 to what it would let through or ignore for this source, so that the sender keeps it
@@ -136,6 +180,44 @@ func NewInboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(inboxServiceMethods.ByName("ReleaseEvent")),
 			connect.WithClientOptions(opts...),
 		),
+		redeliverEvents: connect.NewClient[v1.RedeliverEventsRequest, v1.RedeliverEventsResponse](
+			httpClient,
+			baseURL+InboxServiceRedeliverEventsProcedure,
+			connect.WithSchema(inboxServiceMethods.ByName("RedeliverEvents")),
+			connect.WithClientOptions(opts...),
+		),
+		discardEvents: connect.NewClient[v1.DiscardEventsRequest, v1.DiscardEventsResponse](
+			httpClient,
+			baseURL+InboxServiceDiscardEventsProcedure,
+			connect.WithSchema(inboxServiceMethods.ByName("DiscardEvents")),
+			connect.WithClientOptions(opts...),
+		),
+		expungeEvent: connect.NewClient[v1.ExpungeEventRequest, v1.ExpungeEventResponse](
+			httpClient,
+			baseURL+InboxServiceExpungeEventProcedure,
+			connect.WithSchema(inboxServiceMethods.ByName("ExpungeEvent")),
+			connect.WithClientOptions(opts...),
+		),
+		listJobs: connect.NewClient[v1.ListJobsRequest, v1.ListJobsResponse](
+			httpClient,
+			baseURL+InboxServiceListJobsProcedure,
+			connect.WithSchema(inboxServiceMethods.ByName("ListJobs")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		getJob: connect.NewClient[v1.GetJobRequest, v1.GetJobResponse](
+			httpClient,
+			baseURL+InboxServiceGetJobProcedure,
+			connect.WithSchema(inboxServiceMethods.ByName("GetJob")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		cancelJob: connect.NewClient[v1.CancelJobRequest, v1.CancelJobResponse](
+			httpClient,
+			baseURL+InboxServiceCancelJobProcedure,
+			connect.WithSchema(inboxServiceMethods.ByName("CancelJob")),
+			connect.WithClientOptions(opts...),
+		),
 		listSources: connect.NewClient[v1.ListSourcesRequest, v1.ListSourcesResponse](
 			httpClient,
 			baseURL+InboxServiceListSourcesProcedure,
@@ -173,15 +255,21 @@ func NewInboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // inboxServiceClient implements InboxServiceClient.
 type inboxServiceClient struct {
-	listEvents   *connect.Client[v1.ListEventsRequest, v1.ListEventsResponse]
-	getEvent     *connect.Client[v1.GetEventRequest, v1.GetEventResponse]
-	summarize    *connect.Client[v1.SummarizeRequest, v1.SummarizeResponse]
-	releaseEvent *connect.Client[v1.ReleaseEventRequest, v1.ReleaseEventResponse]
-	listSources  *connect.Client[v1.ListSourcesRequest, v1.ListSourcesResponse]
-	pauseSource  *connect.Client[v1.PauseSourceRequest, v1.PauseSourceResponse]
-	resumeSource *connect.Client[v1.ResumeSourceRequest, v1.ResumeSourceResponse]
-	getStatus    *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
-	backUpStore  *connect.Client[v1.BackUpStoreRequest, v1.BackUpStoreResponse]
+	listEvents      *connect.Client[v1.ListEventsRequest, v1.ListEventsResponse]
+	getEvent        *connect.Client[v1.GetEventRequest, v1.GetEventResponse]
+	summarize       *connect.Client[v1.SummarizeRequest, v1.SummarizeResponse]
+	releaseEvent    *connect.Client[v1.ReleaseEventRequest, v1.ReleaseEventResponse]
+	redeliverEvents *connect.Client[v1.RedeliverEventsRequest, v1.RedeliverEventsResponse]
+	discardEvents   *connect.Client[v1.DiscardEventsRequest, v1.DiscardEventsResponse]
+	expungeEvent    *connect.Client[v1.ExpungeEventRequest, v1.ExpungeEventResponse]
+	listJobs        *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	getJob          *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
+	cancelJob       *connect.Client[v1.CancelJobRequest, v1.CancelJobResponse]
+	listSources     *connect.Client[v1.ListSourcesRequest, v1.ListSourcesResponse]
+	pauseSource     *connect.Client[v1.PauseSourceRequest, v1.PauseSourceResponse]
+	resumeSource    *connect.Client[v1.ResumeSourceRequest, v1.ResumeSourceResponse]
+	getStatus       *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	backUpStore     *connect.Client[v1.BackUpStoreRequest, v1.BackUpStoreResponse]
 }
 
 // ListEvents calls sidehook.inbox.v1.InboxService.ListEvents.
@@ -202,6 +290,36 @@ func (c *inboxServiceClient) Summarize(ctx context.Context, req *connect.Request
 // ReleaseEvent calls sidehook.inbox.v1.InboxService.ReleaseEvent.
 func (c *inboxServiceClient) ReleaseEvent(ctx context.Context, req *connect.Request[v1.ReleaseEventRequest]) (*connect.Response[v1.ReleaseEventResponse], error) {
 	return c.releaseEvent.CallUnary(ctx, req)
+}
+
+// RedeliverEvents calls sidehook.inbox.v1.InboxService.RedeliverEvents.
+func (c *inboxServiceClient) RedeliverEvents(ctx context.Context, req *connect.Request[v1.RedeliverEventsRequest]) (*connect.Response[v1.RedeliverEventsResponse], error) {
+	return c.redeliverEvents.CallUnary(ctx, req)
+}
+
+// DiscardEvents calls sidehook.inbox.v1.InboxService.DiscardEvents.
+func (c *inboxServiceClient) DiscardEvents(ctx context.Context, req *connect.Request[v1.DiscardEventsRequest]) (*connect.Response[v1.DiscardEventsResponse], error) {
+	return c.discardEvents.CallUnary(ctx, req)
+}
+
+// ExpungeEvent calls sidehook.inbox.v1.InboxService.ExpungeEvent.
+func (c *inboxServiceClient) ExpungeEvent(ctx context.Context, req *connect.Request[v1.ExpungeEventRequest]) (*connect.Response[v1.ExpungeEventResponse], error) {
+	return c.expungeEvent.CallUnary(ctx, req)
+}
+
+// ListJobs calls sidehook.inbox.v1.InboxService.ListJobs.
+func (c *inboxServiceClient) ListJobs(ctx context.Context, req *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error) {
+	return c.listJobs.CallUnary(ctx, req)
+}
+
+// GetJob calls sidehook.inbox.v1.InboxService.GetJob.
+func (c *inboxServiceClient) GetJob(ctx context.Context, req *connect.Request[v1.GetJobRequest]) (*connect.Response[v1.GetJobResponse], error) {
+	return c.getJob.CallUnary(ctx, req)
+}
+
+// CancelJob calls sidehook.inbox.v1.InboxService.CancelJob.
+func (c *inboxServiceClient) CancelJob(ctx context.Context, req *connect.Request[v1.CancelJobRequest]) (*connect.Response[v1.CancelJobResponse], error) {
+	return c.cancelJob.CallUnary(ctx, req)
 }
 
 // ListSources calls sidehook.inbox.v1.InboxService.ListSources.
@@ -231,20 +349,48 @@ func (c *inboxServiceClient) BackUpStore(ctx context.Context, req *connect.Reque
 
 // InboxServiceHandler is an implementation of the sidehook.inbox.v1.InboxService service.
 type InboxServiceHandler interface {
-	// ListEvents returns events by source, then by id, page by page.
+	// ListEvents returns events page by page: by source, then by id.
 	//
-	// A page is read at one point in time; between two pages events may come and go. Each event that exists during the
-	// whole listing is returned exactly once.
+	// With a state that only an event kept for the app can have (STORED, DELIVERING, DEAD, ORPHANED), and the first of those
+	// that are DISCARDED, come those that were taken last first.
+	//
+	// A page is read at one point in time; between two pages events may come and go. Each event that exists and is selected
+	// during the whole listing is returned exactly once.
 	ListEvents(context.Context, *connect.Request[v1.ListEventsRequest]) (*connect.Response[v1.ListEventsResponse], error)
-	// GetEvent returns one event.
+	// GetEvent returns one event, with its attempts where it is kept for the app, and with its headers and body where these
+	// are asked for.
 	GetEvent(context.Context, *connect.Request[v1.GetEventRequest]) (*connect.Response[v1.GetEventResponse], error)
-	// Summarize counts the events of each source by state.
+	// Summarize counts the events of each source by state, from counters: it costs the same with ten events and ten million.
 	Summarize(context.Context, *connect.Request[v1.SummarizeRequest]) (*connect.Response[v1.SummarizeResponse], error)
-	// ReleaseEvent lets the next delivery of an event through once, whatever its state.
+	// ReleaseEvent lets the next delivery of an event by its sender through once, whatever its state.
 	//
 	// It returns after the release is on disk. The event's row is gone then, or RELEASED. A request that is with the app
-	// at this moment is not interrupted, and its late success still settles the event.
+	// at this moment is not interrupted, and its late success still settles the event. An event that the app is still to get
+	// (STORED, DELIVERING, ORPHANED) is not released, for the app would get it twice: FAILED_PRECONDITION, discard it first.
+	// A DEAD one stays a dead letter, and is named by its delivery from then on.
 	ReleaseEvent(context.Context, *connect.Request[v1.ReleaseEventRequest]) (*connect.Response[v1.ReleaseEventResponse], error)
+	// RedeliverEvents brings events that are kept for the app to it again: dead ones; and those that wait, whose retry it
+	// takes the place of. A new schedule begins, and the app sees that it is a redelivery.
+	//
+	// Named ones are due at once. Those that a filter selects are counted, and a job makes them due, paced. Of an event in
+	// PASS, and of one that the app has taken, there is nothing left to send: its sender has to.
+	RedeliverEvents(context.Context, *connect.Request[v1.RedeliverEventsRequest]) (*connect.Response[v1.RedeliverEventsResponse], error)
+	// DiscardEvents ends events for good: the app does not get them, and further deliveries by the sender are answered as
+	// duplicates. It takes those that are kept for the app and STORED, ORPHANED or DEAD, and, by name only, those in PASS that
+	// are UNKNOWN. It works as RedeliverEvents does, without a pace.
+	//
+	// An attempt that is in flight is not interrupted, and its success still counts.
+	DiscardEvents(context.Context, *connect.Request[v1.DiscardEventsRequest]) (*connect.Response[v1.DiscardEventsResponse], error)
+	// ExpungeEvent removes the headers and the body of an event for good. Its id, hash and times stay. One that waits or is
+	// dead becomes DISCARDED. Of an event in PASS nothing is kept that could be removed. Twice is harmless.
+	ExpungeEvent(context.Context, *connect.Request[v1.ExpungeEventRequest]) (*connect.Response[v1.ExpungeEventResponse], error)
+	// ListJobs returns the redeliveries and discards by filter, the newest first: those that run, and for a while those
+	// that have ended.
+	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
+	// GetJob returns one job with its progress.
+	GetJob(context.Context, *connect.Request[v1.GetJobRequest]) (*connect.Response[v1.GetJobResponse], error)
+	// CancelJob stops a job. What it has done stays done. FAILED_PRECONDITION if it has ended.
+	CancelJob(context.Context, *connect.Request[v1.CancelJobRequest]) (*connect.Response[v1.CancelJobResponse], error)
 	// ListSources returns the sources of the configuration in force, by name, paused or not.
 	ListSources(context.Context, *connect.Request[v1.ListSourcesRequest]) (*connect.Response[v1.ListSourcesResponse], error)
 	// PauseSource makes the gate answer 503 to what it would let through or ignore for this source, so that the sender keeps it
@@ -299,6 +445,44 @@ func NewInboxServiceHandler(svc InboxServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(inboxServiceMethods.ByName("ReleaseEvent")),
 		connect.WithHandlerOptions(opts...),
 	)
+	inboxServiceRedeliverEventsHandler := connect.NewUnaryHandler(
+		InboxServiceRedeliverEventsProcedure,
+		svc.RedeliverEvents,
+		connect.WithSchema(inboxServiceMethods.ByName("RedeliverEvents")),
+		connect.WithHandlerOptions(opts...),
+	)
+	inboxServiceDiscardEventsHandler := connect.NewUnaryHandler(
+		InboxServiceDiscardEventsProcedure,
+		svc.DiscardEvents,
+		connect.WithSchema(inboxServiceMethods.ByName("DiscardEvents")),
+		connect.WithHandlerOptions(opts...),
+	)
+	inboxServiceExpungeEventHandler := connect.NewUnaryHandler(
+		InboxServiceExpungeEventProcedure,
+		svc.ExpungeEvent,
+		connect.WithSchema(inboxServiceMethods.ByName("ExpungeEvent")),
+		connect.WithHandlerOptions(opts...),
+	)
+	inboxServiceListJobsHandler := connect.NewUnaryHandler(
+		InboxServiceListJobsProcedure,
+		svc.ListJobs,
+		connect.WithSchema(inboxServiceMethods.ByName("ListJobs")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	inboxServiceGetJobHandler := connect.NewUnaryHandler(
+		InboxServiceGetJobProcedure,
+		svc.GetJob,
+		connect.WithSchema(inboxServiceMethods.ByName("GetJob")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	inboxServiceCancelJobHandler := connect.NewUnaryHandler(
+		InboxServiceCancelJobProcedure,
+		svc.CancelJob,
+		connect.WithSchema(inboxServiceMethods.ByName("CancelJob")),
+		connect.WithHandlerOptions(opts...),
+	)
 	inboxServiceListSourcesHandler := connect.NewUnaryHandler(
 		InboxServiceListSourcesProcedure,
 		svc.ListSources,
@@ -341,6 +525,18 @@ func NewInboxServiceHandler(svc InboxServiceHandler, opts ...connect.HandlerOpti
 			inboxServiceSummarizeHandler.ServeHTTP(w, r)
 		case InboxServiceReleaseEventProcedure:
 			inboxServiceReleaseEventHandler.ServeHTTP(w, r)
+		case InboxServiceRedeliverEventsProcedure:
+			inboxServiceRedeliverEventsHandler.ServeHTTP(w, r)
+		case InboxServiceDiscardEventsProcedure:
+			inboxServiceDiscardEventsHandler.ServeHTTP(w, r)
+		case InboxServiceExpungeEventProcedure:
+			inboxServiceExpungeEventHandler.ServeHTTP(w, r)
+		case InboxServiceListJobsProcedure:
+			inboxServiceListJobsHandler.ServeHTTP(w, r)
+		case InboxServiceGetJobProcedure:
+			inboxServiceGetJobHandler.ServeHTTP(w, r)
+		case InboxServiceCancelJobProcedure:
+			inboxServiceCancelJobHandler.ServeHTTP(w, r)
 		case InboxServiceListSourcesProcedure:
 			inboxServiceListSourcesHandler.ServeHTTP(w, r)
 		case InboxServicePauseSourceProcedure:
@@ -374,6 +570,30 @@ func (UnimplementedInboxServiceHandler) Summarize(context.Context, *connect.Requ
 
 func (UnimplementedInboxServiceHandler) ReleaseEvent(context.Context, *connect.Request[v1.ReleaseEventRequest]) (*connect.Response[v1.ReleaseEventResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sidehook.inbox.v1.InboxService.ReleaseEvent is not implemented"))
+}
+
+func (UnimplementedInboxServiceHandler) RedeliverEvents(context.Context, *connect.Request[v1.RedeliverEventsRequest]) (*connect.Response[v1.RedeliverEventsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sidehook.inbox.v1.InboxService.RedeliverEvents is not implemented"))
+}
+
+func (UnimplementedInboxServiceHandler) DiscardEvents(context.Context, *connect.Request[v1.DiscardEventsRequest]) (*connect.Response[v1.DiscardEventsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sidehook.inbox.v1.InboxService.DiscardEvents is not implemented"))
+}
+
+func (UnimplementedInboxServiceHandler) ExpungeEvent(context.Context, *connect.Request[v1.ExpungeEventRequest]) (*connect.Response[v1.ExpungeEventResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sidehook.inbox.v1.InboxService.ExpungeEvent is not implemented"))
+}
+
+func (UnimplementedInboxServiceHandler) ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sidehook.inbox.v1.InboxService.ListJobs is not implemented"))
+}
+
+func (UnimplementedInboxServiceHandler) GetJob(context.Context, *connect.Request[v1.GetJobRequest]) (*connect.Response[v1.GetJobResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sidehook.inbox.v1.InboxService.GetJob is not implemented"))
+}
+
+func (UnimplementedInboxServiceHandler) CancelJob(context.Context, *connect.Request[v1.CancelJobRequest]) (*connect.Response[v1.CancelJobResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sidehook.inbox.v1.InboxService.CancelJob is not implemented"))
 }
 
 func (UnimplementedInboxServiceHandler) ListSources(context.Context, *connect.Request[v1.ListSourcesRequest]) (*connect.Response[v1.ListSourcesResponse], error) {
