@@ -153,7 +153,7 @@ type found struct {
 // again answers the claim by a settled row of its id; zero: by nothing, for there the id is free or its lease decides.
 func (op *claimOp) again(r *row) Outcome {
 	switch {
-	case r.State == StateDone, r.State == StateStored:
+	case r.State == StateDone, r.State == StateStored, r.State == StateDiscarded:
 		return Duplicate
 	case r.State == StateIgnored && op.req.Ignore:
 		return Ignored

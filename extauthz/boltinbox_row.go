@@ -96,7 +96,7 @@ func parseRow(b []byte) (row, error) {
 	r.First = int64(p.Uvarint())
 	r.Last = r.First + p.Varint()
 	switch r.State {
-	case StateDone, StateIgnored:
+	case StateDone, StateIgnored, StateDiscarded:
 	case StateStored:
 		copy(r.Ref[:], p.Take(len(r.Ref)))
 	case StatePending, StateUnknown, StateReleased:

@@ -121,13 +121,22 @@ const (
 	StateIgnored
 	// StateStored: the event is kept for the app. What has become of it since is the Keeper's to say.
 	StateStored
+	_
+	_
+	// StateDiscarded: a person ended it; the app does not get it.
+	StateDiscarded
+	// StateDelivering, StateDead and StateOrphaned are shown of events that are kept for the app, and are in no row: an
+	// attempt is in flight; the app refused it until the attempts were used up; its source is not in STORE any more.
+	StateDelivering
+	StateDead
+	StateOrphaned
 )
 
 // settled reports whether s is a state without a lease.
-func (s State) settled() bool { return s == StateDone || s == StateIgnored || s == StateStored }
+func (s State) settled() bool { return s == StateDone || s == StateIgnored || s == StateStored || s == StateDiscarded }
 
-// States are all valid states, in the order in which they are shown.
-var States = [...]State{StatePending, StateUnknown, StateDone, StateReleased, StateIgnored, StateStored}
+// States are all states of rows, in the order in which they are shown.
+var States = [...]State{StatePending, StateUnknown, StateDone, StateReleased, StateIgnored, StateStored, StateDiscarded}
 
 // String returns the state's name in listings and metrics.
 func (s State) String() string {
@@ -144,6 +153,14 @@ func (s State) String() string {
 		return "IGNORED"
 	case StateStored:
 		return "STORED"
+	case StateDiscarded:
+		return "DISCARDED"
+	case StateDelivering:
+		return "DELIVERING"
+	case StateDead:
+		return "DEAD"
+	case StateOrphaned:
+		return "ORPHANED"
 	}
 	return fmt.Sprintf("State(%d)", uint8(s))
 }

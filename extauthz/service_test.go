@@ -369,9 +369,10 @@ func TestSummarize(t *testing.T) {
 	t.Parallel()
 	s, _, _ := newTestService(record("gone", "a", StateUnknown), record("payments", "a", StateDone), record("payments", "b", StateDone))
 	states := func(pending, unknown, done int64) []*inboxv1.StateSummary {
-		out := make([]*inboxv1.StateSummary, 6)
-		for i, n := range []int64{pending, unknown, done, 0, 0, 0} {
-			out[i] = &inboxv1.StateSummary{State: inboxv1.EventState(i + 1), Count: n, Bytes: 100 * n}
+		out := make([]*inboxv1.StateSummary, len(States))
+		for i, s := range States {
+			n := map[State]int64{StatePending: pending, StateUnknown: unknown, StateDone: done}[s]
+			out[i] = &inboxv1.StateSummary{State: stateMessage(s), Count: n, Bytes: 100 * n}
 			if n > 0 {
 				out[i].OldestTime = timestamppb.New(seenAt)
 			}
