@@ -62,6 +62,25 @@ const (
 	HandshakeHead
 )
 
+// Mode says what becomes of a verified event. The zero value is invalid.
+type Mode uint8
+
+const (
+	_ Mode = iota
+	// ModePass lets the request through to the app.
+	ModePass
+	// ModeStore keeps the event, answers its sender and delivers it to the app afterwards.
+	ModeStore
+)
+
+// OrderBy is where the key of an event's order stands: at most one of the two. The zero value: events are in no order.
+type OrderBy struct {
+	// Header is a header's name in lower case.
+	Header string
+	// JSON is a path into the body.
+	JSON signature.Path
+}
+
 // Match selects requests. Exactly one of Path and PathPrefix is set; both compare whole segments of the raw path.
 // An empty Host or Method matches every one.
 type Match struct {
@@ -115,6 +134,25 @@ type Source struct {
 	Types []string
 	// RequireID refuses with 400 missing_id a verified message without an event id.
 	RequireID bool
+
+	Mode Mode
+	// StoreHeaders are headers, in lower case, that are kept of an event in STORE though they would not be.
+	StoreHeaders []string
+	// DeliveryPath replaces the path of the request in deliveries of STORE; its query stays. Empty: the path as it came.
+	DeliveryPath string
+	// Resign has each delivery of STORE signed anew with the first of Keys, at the time of its attempt. Verifier can sign then.
+	Resign bool
+	// OrderBy is the key of events that are delivered one after the other.
+	OrderBy OrderBy
+}
+
+// order returns the key of a verified request's order, its hash where it is long; empty where it has none.
+func (s *Source) order(req *request) string {
+	if s.OrderBy.Header != "" {
+		return keyID(req.get(s.OrderBy.Header))
+	}
+	key, _ := s.OrderBy.JSON.Find(req.body)
+	return keyID(key)
 }
 
 // wants reports whether events of the type reach the app. One whose type could not be read does: nobody asked to leave it out.
