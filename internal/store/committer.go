@@ -69,6 +69,7 @@ const (
 
 type queued struct {
 	op         Op
+	space      string // whose buckets op means
 	persistent bool
 }
 
@@ -86,7 +87,9 @@ type queue struct {
 }
 
 // Submit queues op. It returns ErrBusy, ErrClosed or the error that ended the store; Done is then not called.
-func (s *Store) Submit(op Op, u Urgency) error {
+func (s *Store) Submit(op Op, u Urgency) error { return s.submit(op, "", u) }
+
+func (s *Store) submit(op Op, space string, u Urgency) error {
 	q := &s.queue
 	q.mu.Lock()
 	if q.err != nil {
@@ -100,7 +103,7 @@ func (s *Store) Submit(op Op, u Urgency) error {
 			return ErrBusy
 		}
 		wake = len(q.urgent) == 0
-		q.urgent = append(q.urgent, queued{op, u == UrgentPersistent})
+		q.urgent = append(q.urgent, queued{op, space, u == UrgentPersistent})
 	} else {
 		if len(q.lazy) >= maxQueue {
 			q.mu.Unlock()
@@ -110,7 +113,7 @@ func (s *Store) Submit(op Op, u Urgency) error {
 			wake = true
 			q.lazyDue = time.Now().Add(max(lazyDelay, q.retry))
 		}
-		q.lazy = append(q.lazy, queued{op, u == Persistent})
+		q.lazy = append(q.lazy, queued{op, space, u == Persistent})
 	}
 	q.mu.Unlock()
 	if wake {
@@ -309,13 +312,9 @@ func (s *Store) noteSlow(start time.Time, took time.Duration, operations int) {
 
 // commitBatch executes a batch and answers it. Its error is fatal.
 func (s *Store) commitBatch(batch []queued, last bool) error {
-	ops := make([]Op, len(batch))
-	for i, q := range batch {
-		ops[i] = q.op
-	}
 	own := make([]error, len(batch))
 	start := time.Now()
-	wrote, err := s.write(ops, own)
+	wrote, err := s.write(batch, own)
 	took := time.Since(start)
 	if (wrote || err != nil) && s.onCommit != nil {
 		s.onCommit(took, len(batch), err)
@@ -356,7 +355,7 @@ var errRestart = errors.New("restart batch")
 
 // write applies ops in one transaction and commits it if anything was written. An operation's own error is put into
 // own at its place; operations that have one there already are left out.
-func (s *Store) write(ops []Op, own []error) (wrote bool, err error) {
+func (s *Store) write(ops []queued, own []error) (wrote bool, err error) {
 	for {
 		wrote, err = s.writeOnce(ops, own)
 		if !errors.Is(err, errRestart) {
@@ -365,7 +364,7 @@ func (s *Store) write(ops []Op, own []error) (wrote bool, err error) {
 	}
 }
 
-func (s *Store) writeOnce(ops []Op, own []error) (wrote bool, err error) {
+func (s *Store) writeOnce(ops []queued, own []error) (wrote bool, err error) {
 	var btx *bbolt.Tx
 	err = s.guard(func() error {
 		var err error
@@ -373,13 +372,13 @@ func (s *Store) writeOnce(ops []Op, own []error) (wrote bool, err error) {
 			return err
 		}
 		s.noteUsage(btx)
-		tx := &Tx{tx: btx}
-		for i, op := range ops {
+		tx := newTx(btx)
+		for i, q := range ops {
 			if own[i] != nil {
 				continue
 			}
 			writes := tx.writes
-			if own[i] = op.Apply(tx); own[i] == nil {
+			if own[i] = q.op.Apply(tx.In(q.space)); own[i] == nil {
 				continue
 			}
 			if errors.Is(own[i], ErrCorrupt) {

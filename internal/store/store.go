@@ -213,12 +213,14 @@ func (s *Store) checkVersion() error {
 
 // Setup runs fn in a transaction of its own and commits it, on the caller's goroutine. It is for what must be there
 // before the first operation and may only be called before Run.
-func (s *Store) Setup(fn func(*Tx) error) error {
+func (s *Store) Setup(fn func(*Tx) error) error { return s.setup("", fn) }
+
+func (s *Store) setup(space string, fn func(*Tx) error) error {
 	if s.started.Load() {
 		return errors.New("store set up while running")
 	}
 	var failed error
-	_, err := s.write([]Op{setupOp{fn, &failed}}, []error{nil})
+	_, err := s.write([]queued{{op: setupOp{fn, &failed}, space: space}}, []error{nil})
 	return cmp.Or(failed, err)
 }
 
@@ -235,7 +237,9 @@ func (setupOp) Done(error) {}
 
 // View calls fn with a read transaction on the state after the last commit. fn must be short: pages that it might
 // read are not reused while it runs. A broken page gives ErrCorrupt, which also ends Run.
-func (s *Store) View(fn func(*Tx) error) error {
+func (s *Store) View(fn func(*Tx) error) error { return s.view("", fn) }
+
+func (s *Store) view(space string, fn func(*Tx) error) error {
 	var fromFn error
 	err := s.guard(func() error {
 		tx, err := s.begin(false)
@@ -247,7 +251,7 @@ func (s *Store) View(fn func(*Tx) error) error {
 				_ = tx.Rollback()
 			}
 		}()
-		fromFn = fn(&Tx{tx: tx})
+		fromFn = fn(newTx(tx).In(space))
 		return nil
 	})
 	if err != nil {

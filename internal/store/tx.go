@@ -15,19 +15,59 @@ const appendFill = 0.9
 // Cursor walks a bucket in key order (First, Seek, Next, and back). Its bytes end with the transaction.
 type Cursor = bbolt.Cursor
 
-// Tx is the transaction that the operations of one batch share, or that one View reads. It is used by one goroutine
-// and ends with the batch or the View: bytes it returned are then invalid, copy what is kept.
+// Tx is the transaction that the operations of one batch share, or that one View reads, as one space sees it. It is used by
+// one goroutine and ends with the batch or the View: bytes it returned are then invalid, copy what is kept.
 type Tx struct {
+	*batch
+	// name is room for the name of a bucket; its first bytes are the prefix of the space.
+	name   []byte
+	prefix int
+}
+
+// batch is what all spaces of a transaction share.
+type batch struct {
 	tx     *bbolt.Tx
 	writes int
 	before []func() error
 	after  []func()
 	values map[any]any
+	spaces []*Tx
 }
+
+// newTx returns the default space of tx.
+func newTx(tx *bbolt.Tx) *Tx {
+	t := &Tx{batch: &batch{tx: tx}}
+	t.spaces = append(t.spaces, t)
+	return t
+}
+
+// In returns the same transaction as the space of that prefix sees it, whatever the space of t; see Store.Space.
+func (t *Tx) In(prefix string) *Tx {
+	for _, s := range t.spaces {
+		if string(s.name[:s.prefix]) == prefix {
+			return s
+		}
+	}
+	s := &Tx{batch: t.batch, name: []byte(prefix), prefix: len(prefix)}
+	t.spaces = append(t.spaces, s)
+	return s
+}
+
+// full is the name of a bucket in the file. It is good until the next call.
+func (t *Tx) full(bucket []byte) []byte {
+	if t.prefix == 0 {
+		return bucket
+	}
+	t.name = append(t.name[:t.prefix], bucket...)
+	return t.name
+}
+
+// bucket returns a bucket of the space, nil if there is none.
+func (t *Tx) bucket(name []byte) *bbolt.Bucket { return t.tx.Bucket(t.full(name)) }
 
 // Get returns the value of key in bucket, nil if there is none.
 func (t *Tx) Get(bucket, key []byte) []byte {
-	b := t.tx.Bucket(bucket)
+	b := t.bucket(bucket)
 	if b == nil {
 		return nil
 	}
@@ -44,7 +84,7 @@ func (t *Tx) Put(bucket, key, value []byte) error {
 func (t *Tx) Append(bucket, key, value []byte) error { return t.put(bucket, key, value, appendFill) }
 
 func (t *Tx) put(bucket, key, value []byte, fill float64) error {
-	b := t.tx.Bucket(bucket)
+	b := t.bucket(bucket)
 	if b == nil {
 		return fmt.Errorf("put in bucket %q: no such bucket", bucket)
 	}
@@ -57,7 +97,7 @@ func (t *Tx) put(bucket, key, value []byte, fill float64) error {
 
 // Delete removes key from bucket; a key that is not there is no error.
 func (t *Tx) Delete(bucket, key []byte) error {
-	b := t.tx.Bucket(bucket)
+	b := t.bucket(bucket)
 	if b == nil {
 		return fmt.Errorf("delete from bucket %q: no such bucket", bucket)
 	}
@@ -75,7 +115,7 @@ func asCorrupt(err error) error {
 
 // Cursor walks bucket in key order; it is nil if there is no such bucket.
 func (t *Tx) Cursor(bucket []byte) *Cursor {
-	b := t.tx.Bucket(bucket)
+	b := t.bucket(bucket)
 	if b == nil {
 		return nil
 	}
@@ -84,11 +124,11 @@ func (t *Tx) Cursor(bucket []byte) *Cursor {
 
 // CreateBucket makes bucket unless it exists.
 func (t *Tx) CreateBucket(bucket []byte) error {
-	if t.tx.Bucket(bucket) != nil {
+	if t.bucket(bucket) != nil {
 		return nil
 	}
 	t.writes++
-	_, err := t.tx.CreateBucket(bucket)
+	_, err := t.tx.CreateBucket(t.full(bucket))
 	return err
 }
 
