@@ -18,12 +18,17 @@ const (
 	DefaultEndpointDeliveries = 100_000
 	// endpointShare is the part of the store's limit that the bodies of what one endpoint has not taken may take.
 	endpointShare = 4
+	// StoredSpace is the space of an outbox of what came in, on its way to the app.
+	StoredSpace = "stored/"
 )
 
 // BoltOutboxConfig says on what a BoltOutbox works.
 type BoltOutboxConfig struct {
 	// Store is open and not running yet; its owner runs and closes it.
 	Store *store.Store
+	// Space is the space of the store that the outbox lies in: two of one store lie in different ones. Default: "", that of
+	// what the app publishes.
+	Space string
 	// EndpointDeliveries bounds the deliveries that wait at one endpoint, EndpointBytes the bodies of these and of its dead
 	// letters, which are kept for months: else one dead endpoint would fill the store for all. An endpoint at either bound
 	// gets nothing more. Default: DefaultEndpointDeliveries, a quarter of the store's limit.
@@ -34,7 +39,7 @@ type BoltOutboxConfig struct {
 
 // BoltOutbox is the Outbox on a store.
 type BoltOutbox struct {
-	store         *store.Store
+	store         *store.Space
 	endpointRows  int64
 	endpointBytes int64
 	log           *slog.Logger
@@ -77,7 +82,7 @@ func NewBoltOutbox(cfg BoltOutboxConfig) (*BoltOutbox, error) {
 	}
 	_, limit := cfg.Store.Usage()
 	b := &BoltOutbox{
-		store:         cfg.Store,
+		store:         cfg.Store.Space(cfg.Space),
 		endpointRows:  int64(cmp.Or(cfg.EndpointDeliveries, DefaultEndpointDeliveries)),
 		endpointBytes: cmp.Or(cfg.EndpointBytes, limit/endpointShare),
 		log:           cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),

@@ -49,6 +49,7 @@ func BenchmarkOutboxFigures(t *testing.B) {
 // outboxFigures is an outbox on a store that is not checked when it ends, and has no hook in its commits.
 type outboxFigures struct {
 	*BoltOutbox
+	store  *store.Store
 	cancel func()
 	ended  chan error
 }
@@ -64,7 +65,7 @@ func openOutboxFigures(t testing.TB, folder string, ids ...string) *outboxFigure
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &outboxFigures{b, cancel, make(chan error, 1)}
+	f := &outboxFigures{b, s, cancel, make(chan error, 1)}
 	go func() { f.ended <- s.Run(ctx) }()
 	if err := b.SetEndpoints(ctx, ids); err != nil {
 		t.Fatal(err)

@@ -117,17 +117,30 @@ type countChanges struct {
 	base   sums
 	counts map[countKey]*count
 	sums   sums
-	// bytes were put into the store by what the batch accepted; the store's own usage is as of its beginning.
-	bytes int64
+	// accepted is the batch's, whatever the outbox.
+	accepted *acceptedBytes
 	// logBytes were put into attemptBucket, or taken out.
 	logBytes int64
 }
 
-type countChangesKey struct{}
+// acceptedBytes were put into the store by what a batch accepted; the store's own usage is as of its beginning.
+type acceptedBytes int64
+
+type acceptedBytesKey struct{}
+
+// acceptedIn returns the count of tx's batch.
+func acceptedIn(tx *store.Tx) *acceptedBytes {
+	n, ok := tx.Value(acceptedBytesKey{}).(*acceptedBytes)
+	if !ok {
+		n = new(acceptedBytes)
+		tx.SetValue(acceptedBytesKey{}, n)
+	}
+	return n
+}
 
 // changesOf returns the changes of tx's batch.
 func (t *totals) changesOf(tx *store.Tx) (*countChanges, error) {
-	if c, ok := tx.Value(countChangesKey{}).(*countChanges); ok {
+	if c, ok := tx.Value(t).(*countChanges); ok {
 		return c, nil
 	}
 	if t.pending != nil {
@@ -142,8 +155,8 @@ func (t *totals) changesOf(tx *store.Tx) (*countChanges, error) {
 		}
 		t.replace(found, logged)
 	}
-	c := &countChanges{totals: t, base: t.sums, counts: make(map[countKey]*count), sums: make(sums)}
-	tx.SetValue(countChangesKey{}, c)
+	c := &countChanges{totals: t, base: t.sums, counts: make(map[countKey]*count), sums: make(sums), accepted: acceptedIn(tx)}
+	tx.SetValue(t, c)
 	tx.BeforeCommit(func() error { return c.flush(tx) })
 	tx.AfterCommit(c.confirm)
 	return c, nil

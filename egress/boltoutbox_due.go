@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -68,4 +69,13 @@ func (b *BoltOutbox) Load(id DeliveryID) (*Event, error) {
 		return nil, fmt.Errorf("load event of %s: %w", id, unavailable(err))
 	}
 	return &e, nil
+}
+
+// StateIn is the state of a delivery on disk, as tx sees it, which may be of any space of the store; false if it is gone.
+func (b *BoltOutbox) StateIn(tx *store.Tx, id DeliveryID) (State, bool, error) {
+	row, err := deliveryOf(b.store.In(tx), id)
+	if errors.Is(err, ErrNotFound) {
+		return 0, false, nil
+	}
+	return row.State, err == nil, err
 }

@@ -12,12 +12,23 @@ import (
 
 func TestBoltOutbox(t *testing.T) {
 	t.Parallel()
+	testBoltOutbox(t, "")
+}
+
+func TestBoltOutboxInASpace(t *testing.T) {
+	t.Parallel()
+	testBoltOutbox(t, egress.StoredSpace)
+}
+
+func testBoltOutbox(t *testing.T, space string) {
 	outboxtest.Run(t, func(t testing.TB, folder string) (outboxtest.Outbox, egress.Records, func()) {
 		s, err := store.Open(context.Background(), store.Options{Folder: folder, Limit: 64 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
-		outbox, err := egress.NewBoltOutbox(egress.BoltOutboxConfig{Store: s, EndpointDeliveries: outboxtest.EndpointDeliveries})
+		outbox, err := egress.NewBoltOutbox(egress.BoltOutboxConfig{
+			Store: s, Space: space, EndpointDeliveries: outboxtest.EndpointDeliveries,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +47,7 @@ func TestBoltOutbox(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Errorf("close: %v", err)
 			}
-			storetest.CheckFile(t, s.Path(), new(egress.RowCheck))
+			storetest.CheckFile(t, s.Path(), store.RowsIn(space, new(egress.RowCheck)))
 		}
 	})
 }

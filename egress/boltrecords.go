@@ -24,7 +24,7 @@ type BoltRecordsConfig struct {
 // BoltRecords is the Records of a BoltOutbox.
 type BoltRecords struct {
 	outbox  *BoltOutbox
-	store   *store.Store
+	store   *store.Space
 	parked  func(string) bool
 	sending func(DeliveryID) bool
 	log     *slog.Logger

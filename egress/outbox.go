@@ -41,6 +41,8 @@ type Event struct {
 	// Content is what makes two posts of one id the same: a SHA-256 over all that the app posted (not over the time in
 	// Body).
 	Content [32]byte
+	// Unindexed: ID is not unique, and no way to find the event by: what comes with the same one is no repeat.
+	Unindexed bool
 	// Accepted is when the event was taken, UTC, in milliseconds.
 	Accepted time.Time
 }

@@ -84,8 +84,10 @@ type storeReport struct {
 	Problems  []string `json:"problems"`
 }
 
-// rowChecks judge the rows of both halves.
-func rowChecks() store.Rows { return store.AllRows(new(extauthz.RowCheck), new(egress.RowCheck)) }
+// rowChecks judge the rows of both halves, and of what came in and is kept for the app.
+func rowChecks() store.Rows {
+	return store.AllRows(new(extauthz.RowCheck), new(egress.RowCheck), store.RowsIn(egress.StoredSpace, new(egress.RowCheck)))
+}
 
 func storeCheck(ctx context.Context, std stdio, file, remedy string, format outputFlag) error {
 	found, err := store.Check(ctx, file, rowChecks())
