@@ -32,13 +32,16 @@ type Record struct {
 	LeaseLeft  time.Duration
 	OnUnknown  OnUnknown // zero for DONE and IGNORED
 	OpenTokens int       // leases whose success would still count
+	Ref        StoredRef // of a STORED one
 }
 
 // Filter selects rows; a zero field selects all.
 type Filter struct {
-	Source string
-	State  State
-	Type   string
+	Source, Tenant string
+	State          State
+	// OrStored selects STORED rows beside those in State.
+	OrStored bool
+	Type     string
 	// Since (inclusive) and Until (exclusive) compare with Record.Last.
 	Since, Until time.Time
 }
@@ -61,6 +64,9 @@ func (b *BoltInbox) List(ctx context.Context, f Filter, cursor string, rows int)
 	var prefix []byte
 	if f.Source != "" {
 		prefix = appendKeySource(nil, f.Source)
+	}
+	if f.Source != "" && f.Tenant != "" {
+		prefix = appendKeyPrefix(nil, f.Source, f.Tenant)
 	}
 	from := prefix
 	if cursor != "" {
@@ -103,7 +109,8 @@ func (b *BoltInbox) List(ctx context.Context, f Filter, cursor string, rows int)
 }
 
 func (f *Filter) selects(r *Record) bool {
-	return (f.State == 0 || f.State == r.State) &&
+	return (f.State == 0 || f.State == r.State || f.OrStored && r.State == StateStored) &&
+		(f.Tenant == "" || f.Tenant == r.Key.Tenant) &&
 		(f.Type == "" || f.Type == r.Type) &&
 		(f.Since.IsZero() || !r.Last.Before(f.Since)) &&
 		(f.Until.IsZero() || r.Last.Before(f.Until))
@@ -167,10 +174,10 @@ func (op *releaseOp) Apply(tx *store.Tx) error {
 		return err
 	}
 	if r.State.settled() {
-		if err := removeRow(tx, bucket, encoded, value, &r); err != nil || r.State == StateDone {
+		if err := removeRow(tx, bucket, encoded, value, &r); err != nil || r.State.forApp() {
 			return err
 		}
-		// Without a row the next delivery would be ignored again.
+		// Without a row the next delivery would be left out again.
 		return putRow(tx, openBucket, encoded, &row{State: StateReleased, First: r.First, Last: r.Last, Type: r.Type})
 	}
 	// What is still with the app may succeed yet, and then counts.
@@ -220,6 +227,9 @@ func (b *BoltInbox) record(key []byte, r *row) (Record, error) {
 		Type:  string(r.Type),
 		First: time.UnixMilli(r.First).UTC(),
 		Last:  time.UnixMilli(r.Last).UTC(),
+	}
+	if r.State == StateStored {
+		record.Ref = r.Ref
 	}
 	if !r.State.settled() {
 		record.OnUnknown = r.OnUnknown

@@ -133,7 +133,9 @@ const (
 )
 
 // settled reports whether s is a state without a lease.
-func (s State) settled() bool { return s == StateDone || s == StateIgnored || s == StateStored || s == StateDiscarded }
+func (s State) settled() bool {
+	return s == StateDone || s == StateIgnored || s == StateStored || s == StateDiscarded
+}
 
 // States are all states of rows, in the order in which they are shown.
 var States = [...]State{StatePending, StateUnknown, StateDone, StateReleased, StateIgnored, StateStored, StateDiscarded}

@@ -39,8 +39,8 @@ type PurgerConfig struct {
 }
 
 // Purger ends what time has ended: claims under HOLD whose lease ran out become UNKNOWN, and rows are deleted once
-// their source's retention has passed since they were last seen. A running lease and an UNKNOWN claim are never
-// deleted; a claim under RETRY whose lease has ended is free for the next delivery with or without its row, and goes
+// their source's retention has passed since they were last seen. A running lease, an UNKNOWN claim, and one whose event the
+// app may still get are never deleted; a claim under RETRY whose lease has ended is free for the next delivery with or without its row, and goes
 // like the rest. It deletes only the very row that it read, and nothing while the clock is in doubt (see clock.Guard).
 type Purger struct {
 	inbox    *BoltInbox
@@ -114,8 +114,8 @@ const (
 	toUnknown
 )
 
-// A judge decides on a row of its bucket. It must not keep key or value.
-type judge func(key, value []byte, now int64) (verdict, error)
+// A judge decides on a row of its bucket, as tx has it. It must not keep key or value.
+type judge func(tx *store.Tx, key, value []byte, now int64) (verdict, error)
 
 // walk goes over a bucket once, step by step.
 func (p *Purger) walk(ctx context.Context, bucket []byte, j judge) error {
@@ -125,7 +125,7 @@ func (p *Purger) walk(ctx context.Context, bucket []byte, j judge) error {
 		if doubt != "" && !bytes.Equal(bucket, openBucket) {
 			return nil
 		}
-		op := &purgeOp{bucket: bucket, done: make(chan error, 1)}
+		op := &purgeOp{b: p.inbox, bucket: bucket, done: make(chan error, 1)}
 		next, err := p.scan(op, from, j, doubt != "")
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (p *Purger) scan(op *purgeOp, from []byte, j judge, deleteNothing bool) (la
 			key, value = c.Next()
 		}
 		for scanned := 0; key != nil; key, value = c.Next() {
-			v, err := j(key, value, now)
+			v, err := j(tx, key, value, now)
 			if err != nil {
 				return err
 			}
@@ -186,7 +186,7 @@ func (p *Purger) scan(op *purgeOp, from []byte, j judge, deleteNothing bool) (la
 	return last, err
 }
 
-func (p *Purger) judgeDone(key, value []byte, now int64) (verdict, error) {
+func (p *Purger) judgeDone(tx *store.Tx, key, value []byte, now int64) (verdict, error) {
 	r, err := decodeRow(value)
 	if err != nil {
 		return keep, err
@@ -196,10 +196,17 @@ func (p *Purger) judgeDone(key, value []byte, now int64) (verdict, error) {
 		return keep, err
 	}
 	// Last may be behind by touchAge; never forget an id before its time.
-	return p.pastRetention(r.Last, now, retention, retention+touchAge(retention)), nil
+	v := p.pastRetention(r.Last, now, retention, retention+touchAge(retention))
+	if v == toDelete {
+		wanted, err := p.inbox.wanted(tx, &r)
+		if wanted || err != nil {
+			return keep, err
+		}
+	}
+	return v, nil
 }
 
-func (p *Purger) judgeOpen(key, value []byte, now int64) (verdict, error) {
+func (p *Purger) judgeOpen(_ *store.Tx, key, value []byte, now int64) (verdict, error) {
 	r, err := decodeRow(value)
 	if err != nil {
 		return keep, err
@@ -220,7 +227,7 @@ func (p *Purger) judgeOpen(key, value []byte, now int64) (verdict, error) {
 	return p.pastRetention(r.Last, now, retention, retention), nil
 }
 
-func (p *Purger) judgeContent(_, value []byte, now int64) (verdict, error) {
+func (p *Purger) judgeContent(_ *store.Tx, _, value []byte, now int64) (verdict, error) {
 	c, err := parseContentRow(value)
 	if err != nil {
 		return keep, corruptRow(err)
@@ -260,6 +267,7 @@ func (p *Purger) doubt() string {
 
 // purgeOp changes the rows of one step, each only if it still is what was read.
 type purgeOp struct {
+	b       *BoltInbox
 	bucket  []byte
 	rows    []judged
 	deleted int
@@ -292,8 +300,7 @@ func (op *purgeOp) Apply(tx *store.Tx) error {
 		if j.verdict == toUnknown {
 			err = changeState(tx, j.key, value, &r, StateUnknown)
 		} else {
-			err = removeRow(tx, op.bucket, j.key, value, &r)
-			op.deleted++
+			err = op.forget(tx, j.key, value, &r)
 		}
 		if err != nil {
 			return err
@@ -302,5 +309,22 @@ func (op *purgeOp) Apply(tx *store.Tx) error {
 	return nil
 }
 
+// forget deletes a row, unless its event was redelivered since it was judged: that leaves the row as it is.
+func (op *purgeOp) forget(tx *store.Tx, key, value []byte, r *row) error {
+	if wanted, err := op.b.wanted(tx, r); wanted || err != nil {
+		return err
+	}
+	op.deleted++
+	return removeRow(tx, op.bucket, key, value, r)
+}
+
 // Done implements store.Op.
 func (op *purgeOp) Done(err error) { op.done <- err }
+
+// wanted reports whether r's event is kept for the app, which may still get it.
+func (b *BoltInbox) wanted(tx *store.Tx, r *row) (bool, error) {
+	if r.State != StateStored || b.keeper == nil {
+		return false, nil
+	}
+	return b.keeper.Open(tx, r.Ref)
+}

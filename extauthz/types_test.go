@@ -195,11 +195,11 @@ func TestIgnoredIsPurged(t *testing.T) {
 	old := row{State: StateIgnored, First: 1, Last: 1}
 	now := time.Now().UnixMilli()
 	p.inbox.retention = func(string) (time.Duration, bool) { return time.Hour, true }
-	if v, err := p.judgeDone(appendKey(nil, r.Key), old.appendTo(nil), now); err != nil || v != toDelete {
+	if v, err := p.judgeDone(nil, appendKey(nil, r.Key), old.appendTo(nil), now); err != nil || v != toDelete {
 		t.Errorf("an old ignored row: verdict %d, %v, want it deleted", v, err)
 	}
 	old.Last = now
-	if v, err := p.judgeDone(appendKey(nil, r.Key), old.appendTo(nil), now); err != nil || v != keep {
+	if v, err := p.judgeDone(nil, appendKey(nil, r.Key), old.appendTo(nil), now); err != nil || v != keep {
 		t.Errorf("a new ignored row: verdict %d, %v, want it kept", v, err)
 	}
 }
