@@ -165,9 +165,10 @@ func (b *BoltRecords) Expunge(ctx context.Context, tenant, id string) (EventDeta
 	return op.left, err
 }
 
-// expungeOp removes the body and the headers of an event.
+// expungeOp removes the body and the headers of an event, which is named by its Seq, or by tenant and id.
 type expungeOp struct {
 	change
+	seq        uint64
 	tenant, id string
 	left       EventDetail
 	answered   chan error
@@ -176,7 +177,7 @@ type expungeOp struct {
 // Apply implements store.Op.
 func (op *expungeOp) Apply(tx *store.Tx) error {
 	op.begin()
-	seq, event, err := findShown(tx, op.tenant, op.id)
+	seq, event, err := op.find(tx)
 	if err != nil {
 		return err
 	}
@@ -195,6 +196,14 @@ func (op *expungeOp) Apply(tx *store.Tx) error {
 	}
 	op.left, err = op.b.eventDetail(tx, seq)
 	return err
+}
+
+func (op *expungeOp) find(tx *store.Tx) (uint64, eventRow, error) {
+	if op.seq == 0 {
+		return findShown(tx, op.tenant, op.id)
+	}
+	event, err := eventOf(tx, op.seq)
+	return op.seq, event, err
 }
 
 // discardOpen ends the deliveries of the event that need its body; the last of them takes it away.

@@ -162,6 +162,8 @@ type Records interface {
 	Count(ctx context.Context, f Filter) (int64, error)
 	// Delivery returns one delivery. ErrNotFound.
 	Delivery(ctx context.Context, id DeliveryID) (DeliveryDetail, error)
+	// Deliveries returns those of ids that are there, in their order. ErrFilter for more than MaxPageRows.
+	Deliveries(ctx context.Context, ids ...DeliveryID) ([]DeliveryRecord, error)
 	// Event returns the event of a tenant and id; an id that the outbox made is found whatever the tenant. ErrNotFound.
 	Event(ctx context.Context, tenant, id string) (EventDetail, error)
 	// Attempts returns the logged attempts of a delivery with numbers above after, in that order and at most MaxPageRows;
@@ -184,6 +186,8 @@ type Records interface {
 	// Expunge removes an event's body and headers and leaves its id, hash and times; deliveries of it that are open or
 	// DEAD become DISCARDED. It returns what is left. Twice is harmless. ErrNotFound.
 	Expunge(ctx context.Context, tenant, id string) (EventDetail, error)
+	// ExpungeEvent is Expunge of the event that has the Seq, which is not 0.
+	ExpungeEvent(ctx context.Context, event uint64) (EventDetail, error)
 
 	// StartJob counts what spec selects, and starts a job for it. ErrFilter, ErrJobs.
 	StartJob(ctx context.Context, spec JobSpec) (Job, error)
