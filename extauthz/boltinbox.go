@@ -1,6 +1,7 @@
 package extauthz
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -80,7 +82,7 @@ func NewBoltInbox(cfg BoltInboxConfig) (*BoltInbox, error) {
 		b.retention = func(string) (time.Duration, bool) { return DefaultRetention, true }
 	}
 	err := b.store.Setup(func(tx *store.Tx) error {
-		for _, name := range [][]byte{openBucket, doneBucket, contentBucket, countBucket, clockBucket} {
+		for _, name := range [][]byte{openBucket, doneBucket, contentBucket, countBucket, clockBucket, versionBucket} {
 			if err := tx.CreateBucket(name); err != nil {
 				return err
 			}
@@ -111,13 +113,16 @@ func getUint64(tx *store.Tx, bucket, key []byte) uint64 {
 	return binary.BigEndian.Uint64(v)
 }
 
-// Claim implements Inbox. A duplicate of a DONE id, and of an IGNORED one, costs no commit.
+// Claim implements Inbox. A duplicate of a DONE id, and of one that was set aside, costs no commit.
 func (b *BoltInbox) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	if err := ctx.Err(); err != nil {
 		return Claim{}, ctx.Err()
 	}
 	if req.Lease < time.Millisecond || req.OnUnknown == 0 {
 		return Claim{}, fmt.Errorf("claim %s of %s: no lease or no way out of it", req.Key.ID, req.Key.Source)
+	}
+	if len(req.Split) > 0 {
+		return b.split(req.Split)
 	}
 	op := newClaimOp(b, req)
 	seen, err := b.seen(op)
@@ -138,10 +143,14 @@ func (b *BoltInbox) Claim(ctx context.Context, req ClaimRequest) (Claim, error) 
 	select {
 	case <-op.answered:
 	case <-ctx.Done():
-		if op.abandon() {
+		if gone := op.abandon(); gone && op.keeping == nil {
 			return Claim{}, ctx.Err()
 		}
-		<-op.answered // at hand: the committer was first
+		// The committer was first; or it may be reading the event, which is the caller's again with our return.
+		<-op.answered
+		if op.phase.Load() == claimAbandoned {
+			return Claim{}, ctx.Err()
+		}
 	}
 	switch {
 	case op.err != nil:
@@ -155,11 +164,16 @@ func (b *BoltInbox) Claim(ctx context.Context, req ClaimRequest) (Claim, error) 
 	return op.claim, nil
 }
 
-// seen answers op if one of its keys is DONE or IGNORED, by reading alone, and notes that it was seen again. Zero: it is for
-// the committer to say.
+// seen answers op if one of its keys is DONE or was set aside, or if all its parts are DONE, by reading alone, and notes that they
+// were seen again. Zero: it is for the committer to say.
 func (b *BoltInbox) seen(op *claimOp) (outcome Outcome, err error) {
-	var touch []byte
+	var touch [][]byte
 	now := time.Now().UnixMilli()
+	again := func(key []byte, r *row) {
+		if b.stale(op.req.Key.Source, now-r.Last) {
+			touch = append(touch, bytes.Clone(key))
+		}
+	}
 	err = b.store.View(func(tx *store.Tx) error {
 		for key := range op.keys() {
 			value := tx.Get(doneBucket, key)
@@ -170,20 +184,69 @@ func (b *BoltInbox) seen(op *claimOp) (outcome Outcome, err error) {
 			if err != nil {
 				return err
 			}
-			if outcome = op.again(&r); outcome == 0 {
-				return nil
-			}
-			if b.stale(op.req.Key.Source, now-r.Last) {
-				touch = key
+			if outcome = op.again(&r); outcome != 0 {
+				again(key, &r)
 			}
 			return nil
 		}
+		if !op.req.Whole {
+			return nil
+		}
+		for _, p := range op.req.Parts {
+			key, r, err := op.seenPart(tx, p)
+			if key == nil || err != nil {
+				touch = nil
+				return err
+			}
+			again(key, &r)
+		}
+		if len(op.req.Parts) > 0 {
+			outcome = Duplicate
+		}
 		return nil
 	})
-	if touch != nil {
-		b.touch(touch, now)
+	for _, key := range touch {
+		b.touch(key, now)
 	}
 	return outcome, err
+}
+
+// split claims the events of a request together. It returns once all that it will write is written, for it reads them until then.
+func (b *BoltInbox) split(requests []ClaimRequest) (Claim, error) {
+	op := &splitOp{answered: make(chan struct{})}
+	unseen := false
+	for _, req := range requests {
+		c := newClaimOp(b, req)
+		if req.Store == nil {
+			return Claim{}, fmt.Errorf("claim %s of %s: a part of a request without its event", req.Key.ID, req.Key.Source)
+		}
+		op.claims = append(op.claims, c)
+		seen, err := b.seen(c)
+		if err != nil {
+			return Claim{}, unavailable(err)
+		}
+		if c.claim.Outcome = seen; seen == 0 {
+			unseen = true
+		}
+	}
+	if !unseen {
+		return op.answer()
+	}
+	for _, c := range op.claims {
+		if c.claim.Outcome != 0 {
+			continue
+		}
+		var err error
+		if c.keeping, err = b.keeper.Prepare(c.req.Store); err != nil {
+			return Claim{}, unavailable(err)
+		}
+	}
+	op.claims = slices.DeleteFunc(op.claims, func(c *claimOp) bool { return c.claim.Outcome != 0 })
+	if err := b.store.Submit(op, store.Urgent); err != nil {
+		return Claim{}, unavailable(err)
+	}
+	<-op.answered
+	return op.answer()
 }
 
 // Settle implements Inbox.

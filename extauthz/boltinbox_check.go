@@ -13,6 +13,8 @@ type RowCheck struct {
 	rows     map[countKey]count
 	counters map[countKey]count
 	open     map[string]struct{}
+	// versions are those of open rows, and the objects that they are of, until the object's own row has been met.
+	versions map[string]openVersion
 }
 
 var _ store.Rows = (*RowCheck)(nil)
@@ -29,6 +31,8 @@ func (c *RowCheck) Row(bucket string, key, value []byte) error {
 		}
 		_, err = parseKey(row.Key)
 		return err
+	case string(versionBucket):
+		return c.object(key, value)
 	case string(countBucket):
 		k, err := parseCountKey(key)
 		if err != nil {
@@ -66,8 +70,43 @@ func (c *RowCheck) event(bucket string, key, value []byte) error {
 			c.open = make(map[string]struct{})
 		}
 		c.open[string(key)] = struct{}{}
+		return c.version(key, &r)
 	} else if _, twice := c.open[string(key)]; twice {
 		return fmt.Errorf("%w: id is open and done", errRow)
+	}
+	return nil
+}
+
+// version notes the version of an open row.
+func (c *RowCheck) version(key []byte, r *row) error {
+	if r.Version.At == "" {
+		return nil
+	}
+	object, err := hashKey(key, r.Version.Object)
+	if err != nil {
+		return err
+	}
+	if c.versions == nil {
+		c.versions = make(map[string]openVersion)
+	}
+	c.versions[string(key)] = openVersion{r.Version.At, object}
+	return nil
+}
+
+// object holds what is known of an object to the open rows.
+func (c *RowCheck) object(key, value []byte) error {
+	v, err := parseVersionRow(value)
+	if err != nil {
+		return err
+	}
+	if v.Mark == "" && len(v.Open) == 0 {
+		return fmt.Errorf("%w: nothing is known of an object", errRow)
+	}
+	for _, o := range v.Open {
+		if of, ok := c.versions[string(o.Key)]; !ok || of.At != o.At || !bytes.Equal(of.Key, key) {
+			return fmt.Errorf("%w: version %s of an id that is not open with it", errRow, o.At)
+		}
+		delete(c.versions, string(o.Key))
 	}
 	return nil
 }
@@ -75,6 +114,9 @@ func (c *RowCheck) event(bucket string, key, value []byte) error {
 // Finish implements store.Rows.
 func (c *RowCheck) Finish() []error {
 	var problems []error
+	for key, v := range c.versions {
+		problems = append(problems, fmt.Errorf("open id %q: its version %s is not with its object", key, v.At))
+	}
 	for k, n := range c.rows {
 		if c.counters[k] != n {
 			problems = append(problems, fmt.Errorf("counter of %s %s in hour %d says %d rows, %d bytes: there are %d rows, %d bytes",

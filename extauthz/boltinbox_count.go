@@ -123,20 +123,35 @@ func putRow(tx *store.Tx, bucket, key []byte, r *row) error {
 	if err := c.add(key, r, 1, int64(len(key)+len(value))); err != nil {
 		return err
 	}
+	if !r.State.settled() && r.Version.At != "" {
+		if err := openVersionOf(tx, key, r); err != nil {
+			return err
+		}
+	}
 	return tx.Put(bucket, key, value)
 }
 
 // removeRow deletes a row; value is what stands there and r what it says.
 func removeRow(tx *store.Tx, bucket, key, value []byte, r *row) error {
-	if err := changesOf(tx).add(key, r, -1, -int64(len(key)+len(value))); err != nil {
+	if err := unnoteRow(tx, key, value, r); err != nil {
 		return err
 	}
 	return tx.Delete(bucket, key)
 }
 
+// unnoteRow takes a row out of what is known of all together.
+func unnoteRow(tx *store.Tx, key, value []byte, r *row) error {
+	if !r.State.settled() && r.Version.At != "" {
+		if err := closeVersionOf(tx, key, r); err != nil {
+			return err
+		}
+	}
+	return changesOf(tx).add(key, r, -1, -int64(len(key)+len(value)))
+}
+
 // replaceRow writes a row over the one that stands there.
 func replaceRow(tx *store.Tx, bucket, key, value []byte, old, r *row) error {
-	if err := changesOf(tx).add(key, old, -1, -int64(len(key)+len(value))); err != nil {
+	if err := unnoteRow(tx, key, value, old); err != nil {
 		return err
 	}
 	return putRow(tx, bucket, key, r)

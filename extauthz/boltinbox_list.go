@@ -28,11 +28,12 @@ type Record struct {
 	State      State
 	Type       string
 	First      time.Time // first claimed
-	Last       time.Time // last seen; of a DONE or IGNORED id up to an hour, or a sixteenth of the retention, behind
+	Last       time.Time // last seen; of a DONE id, and one set aside, up to an hour, or a sixteenth of the retention, behind
 	LeaseLeft  time.Duration
-	OnUnknown  OnUnknown // zero for DONE and IGNORED
-	OpenTokens int       // leases whose success would still count
-	Ref        StoredRef // of a STORED one
+	OnUnknown  OnUnknown  // zero for a state without a lease
+	OpenTokens int        // leases whose success would still count
+	IgnoredFor IgnoredFor // of an IGNORED id
+	Ref        StoredRef  // of a STORED one
 }
 
 // Filter selects rows; a zero field selects all.
@@ -228,6 +229,7 @@ func (b *BoltInbox) record(key []byte, r *row) (Record, error) {
 		First: time.UnixMilli(r.First).UTC(),
 		Last:  time.UnixMilli(r.Last).UTC(),
 	}
+	record.IgnoredFor = r.IgnoredFor
 	if r.State == StateStored {
 		record.Ref = r.Ref
 	}

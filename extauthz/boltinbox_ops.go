@@ -72,45 +72,27 @@ func (op *claimOp) Apply(tx *store.Tx) error {
 	if op.phase.Load() == claimAbandoned {
 		return nil
 	}
-	ignore := op.req.Ignore
-	var free []found
-	for key := range op.keys() {
-		bucket, value := doneBucket, tx.Get(doneBucket, key)
-		if value == nil {
-			bucket, value = openBucket, tx.Get(openBucket, key)
-		}
-		if value == nil {
-			continue
-		}
-		r, err := decodeRow(value)
-		if err != nil {
-			return err
-		}
-		f := found{bucket, key, value, r}
-		if op.claim.Outcome = op.again(&f.row); op.claim.Outcome != 0 {
-			return nil
-		}
-		if !f.row.State.settled() {
-			if settled, err := op.meet(tx, key, f.value, &f.row); settled || err != nil {
-				return err
-			}
-			if ignore = ignore && !f.row.letThrough(); ignore {
-				return op.ignoreOpen(tx, &f)
-			}
-		}
-		free = append(free, f)
-	}
-	if op.req.ContentWindow > 0 && !ignore {
-		if settled, err := op.meetContent(tx); settled || err != nil {
-			return err
-		}
-	}
-	var err error
-	if op.full, err = op.noRoom(tx); op.full || err != nil {
+	free, letThrough, err := op.look(tx)
+	if err != nil || op.answeredAlready() {
 		return err
 	}
-	if ignore {
-		return op.ignore(tx)
+	var aside State
+	if !letThrough {
+		aside, err = op.judge(tx)
+	}
+	if err == nil && aside == 0 && !op.answeredAlready() {
+		if err = op.meetContent(tx); err == nil && !op.answeredAlready() {
+			err = op.meetParts(tx)
+		}
+	}
+	if err != nil || op.answeredAlready() {
+		return err
+	}
+	if aside != 0 {
+		return op.setAside(tx, free, aside)
+	}
+	if op.full, err = op.noRoom(tx); op.full || err != nil {
+		return err
 	}
 	r, err := op.row(tx, free)
 	if op.full = errors.Is(err, ErrFull); err != nil {
@@ -122,10 +104,61 @@ func (op *claimOp) Apply(tx *store.Tx) error {
 	return op.write(tx, free, &r)
 }
 
+// answeredAlready reports whether something that was found has decided on the claim.
+func (op *claimOp) answeredAlready() bool { return op.claim.Outcome != 0 }
+
+// look answers the claim by the rows of its id, or returns those that give way to it, and whether a person let the id through.
+func (op *claimOp) look(tx *store.Tx) (free []found, letThrough bool, err error) {
+	for key := range op.keys() {
+		bucket, value := doneBucket, tx.Get(doneBucket, key)
+		if value == nil {
+			bucket, value = openBucket, tx.Get(openBucket, key)
+		}
+		if value == nil {
+			continue
+		}
+		r, err := decodeRow(value)
+		if err != nil {
+			return nil, false, err
+		}
+		f := found{bucket, key, value, r}
+		if op.claim.Outcome = op.again(&f.row); op.answeredAlready() {
+			return nil, false, nil
+		}
+		if !f.row.State.settled() {
+			if err := op.meet(tx, key, f.value, &f.row); err != nil || op.answeredAlready() {
+				return nil, false, err
+			}
+			letThrough = letThrough || f.row.letThrough()
+		}
+		free = append(free, f)
+	}
+	return free, letThrough, nil
+}
+
+// judge says as what an event is to be kept from the app; zero: it is not. What is with the app now may answer the claim.
+func (op *claimOp) judge(tx *store.Tx) (State, error) {
+	if op.req.Ignore {
+		return StateIgnored, nil
+	}
+	stale, err := op.judgeVersion(tx)
+	switch {
+	case err != nil || op.answeredAlready():
+		return 0, err
+	case stale:
+		return StateStale, nil
+	}
+	told, err := op.judgeChange(tx)
+	if told {
+		return StateDuplicateChange, err
+	}
+	return 0, err
+}
+
 // row is what a claim puts in place of the rows that are free: STORED with the event, or PENDING.
 func (op *claimOp) row(tx *store.Tx, free []found) (row, error) {
 	now := time.Now()
-	r := row{First: now.UnixMilli(), Last: now.UnixMilli(), Type: truncateType(op.req.Type)}
+	r := row{First: now.UnixMilli(), Last: now.UnixMilli(), Type: truncateType(op.req.Type), Version: op.req.Version, Parts: op.req.Parts}
 	for i := range free {
 		if f := &free[i]; !f.row.neverClaimed() {
 			r.First = min(r.First, f.row.First)
@@ -155,11 +188,16 @@ func (op *claimOp) again(r *row) Outcome {
 	switch {
 	case r.State == StateDone, r.State == StateStored, r.State == StateDiscarded:
 		return Duplicate
-	case r.State == StateIgnored && op.req.Ignore:
-		return Ignored
+	case r.State == StateIgnored && op.req.Ignore,
+		r.State == StateStale && op.req.Version.At != "", // a mark only ever moves on
+		r.State == StateDuplicateChange && op.req.Change.Window > 0:
+		return asideOutcomes[r.State]
 	}
 	return 0
 }
+
+// asideOutcomes are the answers to events that are set aside.
+var asideOutcomes = map[State]Outcome{StateIgnored: Ignored, StateStale: Stale, StateDuplicateChange: DuplicateChange}
 
 // noRoom reports whether the store, or the source's share of it, is full.
 func (op *claimOp) noRoom(tx *store.Tx) (bool, error) {
@@ -169,102 +207,92 @@ func (op *claimOp) noRoom(tx *store.Tx) (bool, error) {
 	return op.b.shares.exceeded(tx, op.b.store, op.req.Key.Source)
 }
 
-// meet answers the claim by an open row that is not free, and reports whether it did.
-func (op *claimOp) meet(tx *store.Tx, key, value []byte, r *row) (settled bool, err error) {
+// meet answers the claim by an open row that is not free.
+func (op *claimOp) meet(tx *store.Tx, key, value []byte, r *row) error {
 	left := op.b.remaining(r)
 	switch {
 	case r.State == StateReleased:
-		return false, nil
 	case r.State == StatePending && left > 0:
-		op.claim = Claim{Outcome: InFlight, RetryAfter: left}
-		op.waitFor = bytes.Clone(key)
-		return true, nil
+		op.wait(key, left)
 	case r.State == StateUnknown:
 		op.claim = Claim{Outcome: Held}
-		return true, nil
 	case r.OnUnknown == OnUnknownHold:
 		op.claim = Claim{Outcome: Held}
-		return true, changeState(tx, key, value, r, StateUnknown)
+		return changeState(tx, key, value, r, StateUnknown)
 	}
-	return false, nil
+	return nil
 }
 
-// meetContent answers the claim by the row of another id that brought the same content within the window.
-func (op *claimOp) meetContent(tx *store.Tx) (settled bool, err error) {
-	value := tx.Get(contentBucket, appendContentKey(nil, op.req.Key, op.req.ContentHash))
-	if value == nil {
-		return false, nil
-	}
-	c, err := parseContentRow(value)
-	if err != nil {
-		return false, corruptRow(err)
-	}
-	if time.Now().UnixMilli() >= c.Until {
-		return false, nil
-	}
-	if value = tx.Get(doneBucket, c.Key); value != nil {
-		r, err := decodeRow(value)
-		if err != nil {
-			return false, err
-		}
-		if r.State == StateIgnored {
-			return false, nil // the app has not seen it
-		}
-		op.claim.Outcome = Duplicate
-		return true, nil
-	}
-	value = tx.Get(openBucket, c.Key)
-	if value == nil {
-		return false, nil // released: the content is free again
-	}
-	r, err := decodeRow(value)
-	if err != nil {
-		return false, err
-	}
-	return op.meet(tx, c.Key, value, &r)
+// wait answers the claim by an open one, whose lease has left to run.
+func (op *claimOp) wait(key []byte, left time.Duration) {
+	op.claim = Claim{Outcome: InFlight, RetryAfter: left}
+	op.waitFor = bytes.Clone(key)
 }
 
-// ignore puts the IGNORED row.
-func (op *claimOp) ignore(tx *store.Tx) error {
+// own reports whether key is that of one of the claim's own rows.
+func (op *claimOp) own(key []byte) bool {
+	for k := range op.keys() {
+		if bytes.Equal(k, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// setAside keeps the event as one that is not to reach the app. Where an earlier delivery of it went there, that may still
+// succeed, and its row stays, RELEASED.
+func (op *claimOp) setAside(tx *store.Tx, free []found, s State) error {
 	now := time.Now().UnixMilli()
-	if err := putRow(tx, doneBucket, op.key, &row{State: StateIgnored, First: now, Last: now, Type: truncateType(op.req.Type)}); err != nil {
+	for i := range free {
+		if f := &free[i]; !f.row.neverClaimed() {
+			freed := f.row
+			freed.State, freed.Token, freed.Older, freed.Last = StateReleased, Token{}, appendOlder(nil, &f.row), now
+			op.claim.Outcome = asideOutcomes[s]
+			return replaceRow(tx, f.bucket, f.key, f.value, &f.row, &freed)
+		}
+	}
+	var err error
+	if op.full, err = op.noRoom(tx); op.full || err != nil {
 		return err
 	}
-	op.claim = Claim{Outcome: Ignored}
-	return nil
-}
-
-// ignoreOpen answers an event that is left out though an earlier delivery of it went to the app. That may still succeed, so the
-// row stays, RELEASED.
-func (op *claimOp) ignoreOpen(tx *store.Tx, f *found) error {
-	freed := f.row
-	freed.State, freed.Token, freed.Older, freed.Last = StateReleased, Token{}, appendOlder(nil, &f.row), time.Now().UnixMilli()
-	if err := replaceRow(tx, f.bucket, f.key, f.value, &f.row, &freed); err != nil {
+	if err := removeAll(tx, free); err != nil {
 		return err
 	}
-	op.claim = Claim{Outcome: Ignored}
-	return nil
+	r := row{State: s, First: now, Last: now, Type: truncateType(op.req.Type)}
+	if s == StateIgnored {
+		r.IgnoredFor = op.req.IgnoredFor
+	}
+	op.claim.Outcome = asideOutcomes[s]
+	return putRow(tx, doneBucket, op.key, &r)
 }
 
-// write puts r in place of the rows that are free.
-func (op *claimOp) write(tx *store.Tx, free []found, r *row) error {
+// removeAll deletes the rows that give way.
+func removeAll(tx *store.Tx, free []found) error {
 	for i := range free {
 		f := &free[i]
 		if err := removeRow(tx, f.bucket, f.key, f.value, &f.row); err != nil {
 			return err
 		}
 	}
-	if op.req.ContentWindow > 0 {
-		c := contentRow{Until: time.Now().Add(op.req.ContentWindow).UnixMilli(), Key: op.key}
-		if err := tx.Put(contentBucket, appendContentKey(nil, op.req.Key, op.req.ContentHash), c.appendTo(nil)); err != nil {
-			return err
-		}
+	return nil
+}
+
+// write puts r in place of the rows that are free.
+func (op *claimOp) write(tx *store.Tx, free []found, r *row) error {
+	if err := removeAll(tx, free); err != nil {
+		return err
+	}
+	if err := op.noteContents(tx); err != nil {
+		return err
 	}
 	if r.State == StateStored {
-		op.claim = Claim{Outcome: Stored}
+		op.claim.Outcome = Stored
+		if err := moveMark(tx, op.key, op.req.Version); err != nil {
+			return err
+		}
 		return putRow(tx, doneBucket, op.key, r)
 	}
-	op.claim = Claim{Outcome: Claimed, Token: op.token}
+	op.claim.Outcome, op.claim.Token = Claimed, op.token
 	return putRow(tx, openBucket, op.key, r)
 }
 
@@ -279,9 +307,7 @@ func (op *claimOp) Done(err error) {
 	}
 	answered := op.phase.CompareAndSwap(claimWaiting, claimAnswered)
 	written := op.claim.Outcome == Claimed
-	if answered {
-		close(op.answered)
-	}
+	close(op.answered)
 	// A commit that failed may still have been written.
 	if written && (!answered || err != nil) && !store.Fatal(err) {
 		op.b.release(op.key, op.token)
@@ -359,6 +385,12 @@ func (op *settleOp) Done(err error) {
 // finish makes an open row DONE.
 func finish(tx *store.Tx, key, value []byte, r *row) error {
 	if err := removeRow(tx, openBucket, key, value, r); err != nil {
+		return err
+	}
+	if err := moveMark(tx, key, r.Version); err != nil {
+		return err
+	}
+	if err := finishParts(tx, key, r); err != nil {
 		return err
 	}
 	done := row{State: StateDone, First: r.First, Last: r.Last, Type: r.Type}

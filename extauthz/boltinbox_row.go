@@ -21,6 +21,8 @@ const (
 	maxOlderTokens = 3
 
 	rowVersion = 1
+	// rowVersionMore is that of a row with more than most have, which stands behind its type.
+	rowVersionMore = 2
 
 	// The byte before an id in a key says what follows.
 	keyPlainID  = 0
@@ -31,10 +33,10 @@ const (
 
 var errRow = errors.New("malformed inbox row")
 
-// row is what the inbox keeps of an event id. A DONE or IGNORED row is written without lease and tokens.
+// row is what the inbox keeps of an event id. A DONE row, and one that was set aside, is written without lease and tokens.
 //
 // Format: one byte version<<4|state, then uvarints and raw bytes in the order of appendTo. Times are UTC unix
-// milliseconds.
+// milliseconds. A row with any of IgnoredFor, Version and Parts is of rowVersionMore: its type has a length, and they follow.
 type row struct {
 	State State
 	First int64 // first claimed
@@ -43,6 +45,9 @@ type row struct {
 
 	// Ref names the event of a STORED row.
 	Ref StoredRef
+
+	// IgnoredFor is of an IGNORED row.
+	IgnoredFor IgnoredFor
 
 	// Of open rows only. The lease began at Start on the wall clock, and Mono milliseconds after the opening of the
 	// store numbered Epoch: within one opening the latter counts, after a restart the former.
@@ -54,16 +59,28 @@ type row struct {
 	Token     Token
 	// Older are tokens of earlier leases whose end nobody has told yet, the latest first.
 	Older []Token
+	// Version becomes its object's mark, and Parts become DONE, when the claim does.
+	Version Version
+	Parts   []Part
 }
 
-// letThrough reports whether a person released r when it was IGNORED: other rows are RELEASED only while tokens are open.
+// more reports whether r has what only rows of rowVersionMore hold.
+func (r *row) more() bool {
+	return r.IgnoredFor != 0 || !r.State.settled() && (r.Version.At != "" || len(r.Parts) > 0)
+}
+
+// letThrough reports whether a person released r when it was set aside: other rows are RELEASED only while tokens are open.
 func (r *row) letThrough() bool { return r.State == StateReleased && len(r.Older) == 0 }
 
 // neverClaimed reports whether no request of r's id went to the app.
 func (r *row) neverClaimed() bool { return r.State.settled() || r.letThrough() }
 
 func (r *row) appendTo(b []byte) []byte {
-	b = append(b, rowVersion<<4|byte(r.State))
+	version := byte(rowVersion)
+	if r.more() {
+		version = rowVersionMore
+	}
+	b = append(b, version<<4|byte(r.State))
 	b = binary.AppendUvarint(b, uint64(r.First))
 	b = binary.AppendVarint(b, r.Last-r.First)
 	switch {
@@ -81,7 +98,18 @@ func (r *row) appendTo(b []byte) []byte {
 			b = append(b, t[:]...)
 		}
 	}
-	return append(b, r.Type...)
+	if version == rowVersion {
+		return append(b, r.Type...)
+	}
+	b = packed.AppendBytes(b, r.Type)
+	b = append(b, byte(r.IgnoredFor))
+	if b = packed.AppendBytes(b, r.Version.At); r.Version.At != "" {
+		b = append(b, r.Version.Object[:]...)
+	}
+	for _, p := range r.Parts {
+		b = packed.AppendBytes(packed.AppendBytes(b, p.ID), p.Type)
+	}
+	return b
 }
 
 // parseRow reads a row; Type is a view into b.
@@ -89,14 +117,14 @@ func parseRow(b []byte) (row, error) {
 	var r row
 	p := packed.Reader{Rest: b}
 	head := p.Byte()
-	if head>>4 != rowVersion {
+	if head>>4 != rowVersion && head>>4 != rowVersionMore {
 		return row{}, fmt.Errorf("%w: version %d", errRow, head>>4)
 	}
 	r.State = State(head & 0xf)
 	r.First = int64(p.Uvarint())
 	r.Last = r.First + p.Varint()
 	switch r.State {
-	case StateDone, StateIgnored, StateDiscarded:
+	case StateDone, StateIgnored, StateStale, StateDuplicateChange, StateDiscarded:
 	case StateStored:
 		copy(r.Ref[:], p.Take(len(r.Ref)))
 	case StatePending, StateUnknown, StateReleased:
@@ -119,25 +147,44 @@ func parseRow(b []byte) (row, error) {
 	default:
 		return row{}, fmt.Errorf("%w: state %d", errRow, r.State)
 	}
+	if head>>4 == rowVersionMore {
+		r.parseMore(&p)
+	} else {
+		r.Type = p.Rest
+	}
 	if p.Bad {
 		return row{}, fmt.Errorf("%w: cut off", errRow)
 	}
-	if len(p.Rest) > maxTypeBytes {
-		return row{}, fmt.Errorf("%w: type of %d bytes", errRow, len(p.Rest))
+	if len(r.Type) > maxTypeBytes {
+		return row{}, fmt.Errorf("%w: type of %d bytes", errRow, len(r.Type))
 	}
-	r.Type = p.Rest
 	return r, nil
+}
+
+// parseMore reads what follows the lease in a row of rowVersionMore.
+func (r *row) parseMore(p *packed.Reader) {
+	r.Type = p.Bytes()
+	r.IgnoredFor = IgnoredFor(p.Byte())
+	if r.Version.At = string(p.Bytes()); r.Version.At != "" {
+		copy(r.Version.Object[:], p.Take(len(r.Version.Object)))
+	}
+	for len(p.Rest) > 0 {
+		r.Parts = append(r.Parts, Part{string(p.Bytes()), string(p.Bytes())})
+	}
 }
 
 // appendKey encodes k as a row's key: source and tenant with their lengths in front, so that the rows of a source
 // stand together and no two keys collide, then the id or, if that is too long, its SHA-256.
 func appendKey(b []byte, k Key) []byte {
-	b = appendKeyPrefix(b, k.Source, k.Tenant)
-	if len(k.ID) > maxKeyIDBytes {
-		sum := sha256.Sum256([]byte(k.ID))
+	return appendKeyID(appendKeyPrefix(b, k.Source, k.Tenant), k.ID)
+}
+
+func appendKeyID(b []byte, id string) []byte {
+	if len(id) > maxKeyIDBytes {
+		sum := sha256.Sum256([]byte(id))
 		return append(append(b, keyHashedID), sum[:]...)
 	}
-	return append(append(b, keyPlainID), k.ID...)
+	return append(append(b, keyPlainID), id...)
 }
 
 func appendKeyPrefix(b []byte, source, tenant string) []byte {

@@ -21,7 +21,7 @@ var ErrNotFound = errors.New("no such event in the inbox")
 // Key identifies an event. IDs longer than 256 bytes are replaced by their SHA-256 when the key is encoded.
 type Key struct {
 	Source string
-	Tenant string // empty until tenants come
+	Tenant string // empty: none
 	ID     string
 }
 
@@ -40,9 +40,21 @@ type ClaimRequest struct {
 	OnUnknown     OnUnknown
 	// Type is the event type, for listings; at most 256 bytes are kept.
 	Type string
-	// Ignore: the event is not to reach the app. Its id is kept as IGNORED, and nothing is claimed, unless a person released
-	// an IGNORED one.
-	Ignore bool
+	// Ignore: the event is not to reach the app, for the reason in IgnoredFor. Its id is kept as IGNORED, and nothing is claimed,
+	// unless a person released one that was set aside.
+	Ignore     bool
+	IgnoredFor IgnoredFor
+	// Version: an event whose object the app has in a newer version is kept as STALE.
+	Version Version
+	// Change: an event of a change that the app has by another event is kept as DUPLICATE_CHANGE.
+	Change Change
+	// Parts are the events of a request that carries several, as far as they have ids. The request is claimed; when it is DONE so
+	// are they. Whole says that they are all of it: when they all are DONE the request is a duplicate.
+	Parts []Part
+	Whole bool
+	// Split, if not empty, are claims in STORE, one for each event of the request, that are decided and written together. The rest
+	// of the request is without effect then.
+	Split []ClaimRequest
 	// Store, if not nil, is the event: it is kept for the app in the same durable write, and no lease is taken.
 	Store *StoredEvent
 }
@@ -62,9 +74,46 @@ const (
 	Held
 	// Ignored: the request said Ignore, and the id, which is not DONE, is on disk.
 	Ignored
-	// Stored: the id was new, and the event is on disk.
+	// Stored: the id was new, and the event is on disk. Of a request with Split: one or more of them.
 	Stored
+	// Stale: the app has the object in a newer version; the id is on disk as STALE.
+	Stale
+	// DuplicateChange: the app has the change by another event; the id is on disk as DUPLICATE_CHANGE.
+	DuplicateChange
 )
+
+// IgnoredFor says why an event is not to reach the app.
+type IgnoredFor uint8
+
+const (
+	// IgnoredForType: the source's types leave it out.
+	IgnoredForType IgnoredFor = iota
+	// IgnoredForMode: it is of the sender's test mode, and the source is live only.
+	IgnoredForMode
+)
+
+// String returns the reason's name in listings.
+func (f IgnoredFor) String() string {
+	switch f {
+	case IgnoredForType:
+		return "type"
+	case IgnoredForMode:
+		return "mode"
+	}
+	return fmt.Sprintf("IgnoredFor(%d)", uint8(f))
+}
+
+// Change names a change of which a sender may tell by several events. The zero value names none.
+type Change struct {
+	Hash   [32]byte
+	Window time.Duration
+}
+
+// Part is an event within a request.
+type Part struct {
+	ID   string // as keys hold it
+	Type string
+}
 
 // Claim is the outcome of Inbox.Claim.
 type Claim struct {
@@ -72,6 +121,8 @@ type Claim struct {
 	Token      Token
 	RetryAfter time.Duration
 	Wait       <-chan struct{}
+	// Seen are the ids among the request's Parts that are DONE already. Of a Claimed one.
+	Seen []string
 }
 
 // End is how a claim ended. The zero value is invalid.
@@ -89,10 +140,10 @@ const (
 
 // Inbox is the durable record of event ids. All methods are safe for concurrent use.
 type Inbox interface {
-	// Claim takes an event id. When it returns Claimed the claim is on disk. An id that was IGNORED and is not to be any
-	// more is like a new one: the app has never seen it. A ctx that ends first gives
-	// ctx's error, and whatever was or will be written of the claim is released; an id that was to be IGNORED may be it, and
-	// an event that was to be stored may be kept.
+	// Claim takes an event id. When it returns Claimed the claim is on disk. An id that was set aside (IGNORED, STALE,
+	// DUPLICATE_CHANGE) by a rule that the request does not have any more is like a new one: the app has never seen it. A ctx
+	// that ends first gives ctx's error, and whatever was or will be written of the claim is released; an id that was to be set
+	// aside may be it, and an event that was to be stored may be kept.
 	// It returns ErrUnavailable or ErrFull (wrapped) when it cannot decide; the caller answers 503.
 	Claim(ctx context.Context, req ClaimRequest) (Claim, error)
 	// Settle ends the claim that token names. A token that is not the row's own changes nothing and is no error,
@@ -115,14 +166,16 @@ const (
 	// StateDone: the app answered 2xx.
 	StateDone
 	// StateReleased: free for the next request of that id, and kept because an earlier lease may still succeed, or because
-	// it was IGNORED and is to be let through once.
+	// it was set aside and is to be let through once.
 	StateReleased
-	// StateIgnored: left out by the source's types; the app was not called.
+	// StateIgnored: left out by the source's types, or for its mode; the app was not called.
 	StateIgnored
 	// StateStored: the event is kept for the app. What has become of it since is the Keeper's to say.
 	StateStored
-	_
-	_
+	// StateStale: older than what the app has of the object; the app was not called.
+	StateStale
+	// StateDuplicateChange: a second event for a change that the app has; the app was not called.
+	StateDuplicateChange
 	// StateDiscarded: a person ended it; the app does not get it.
 	StateDiscarded
 	// StateDelivering, StateDead and StateOrphaned are shown of events that are kept for the app, and are in no row: an
@@ -134,11 +187,16 @@ const (
 
 // settled reports whether s is a state without a lease.
 func (s State) settled() bool {
-	return s == StateDone || s == StateIgnored || s == StateStored || s == StateDiscarded
+	return s == StateDone || s == StateStored || s == StateDiscarded || s.leftOut()
+}
+
+// leftOut reports whether s is that of an event which was answered, and is kept from the app by a rule of its source.
+func (s State) leftOut() bool {
+	return s == StateIgnored || s == StateStale || s == StateDuplicateChange
 }
 
 // States are all states of rows, in the order in which they are shown.
-var States = [...]State{StatePending, StateUnknown, StateDone, StateReleased, StateIgnored, StateStored, StateDiscarded}
+var States = [...]State{StatePending, StateUnknown, StateDone, StateReleased, StateIgnored, StateStored, StateStale, StateDuplicateChange, StateDiscarded}
 
 // String returns the state's name in listings and metrics.
 func (s State) String() string {
@@ -155,6 +213,10 @@ func (s State) String() string {
 		return "IGNORED"
 	case StateStored:
 		return "STORED"
+	case StateStale:
+		return "STALE"
+	case StateDuplicateChange:
+		return "DUPLICATE_CHANGE"
 	case StateDiscarded:
 		return "DISCARDED"
 	case StateDelivering:

@@ -92,7 +92,7 @@ func (p *Purger) Run(ctx context.Context) error {
 		err := p.walk(ctx, openBucket, p.judgeOpen)
 		if since := time.Since(p.inbox.opened); err == nil && since-lastPass >= p.interval {
 			lastPass = since
-			err = errors.Join(p.walk(ctx, doneBucket, p.judgeDone), p.walk(ctx, contentBucket, p.judgeContent))
+			err = errors.Join(p.walk(ctx, doneBucket, p.judgeDone), p.walk(ctx, contentBucket, p.judgeContent), p.walk(ctx, versionBucket, p.judgeVersions))
 		}
 		switch {
 		case ctx.Err() != nil || errors.Is(err, store.ErrClosed):
@@ -238,6 +238,22 @@ func (p *Purger) judgeContent(_ *store.Tx, _, value []byte, now int64) (verdict,
 	return keep, nil
 }
 
+// judgeVersions lets go of what is known of an object like of an id: once nothing was heard of it for the retention.
+func (p *Purger) judgeVersions(_ *store.Tx, key, value []byte, now int64) (verdict, error) {
+	v, err := parseVersionRow(value)
+	if err != nil {
+		return keep, corruptRow(err)
+	}
+	if len(v.Open) > 0 {
+		return keep, nil
+	}
+	retention, err := p.retention(key)
+	if err != nil {
+		return keep, err
+	}
+	return p.pastRetention(v.Last, now, retention, retention), nil
+}
+
 func (p *Purger) retention(key []byte) (time.Duration, error) {
 	source, _, ok := cutLengthPrefixed(key)
 	if !ok {
@@ -287,7 +303,7 @@ func (op *purgeOp) Apply(tx *store.Tx) error {
 		if !bytes.Equal(value, j.value) {
 			continue
 		}
-		if bytes.Equal(op.bucket, contentBucket) {
+		if bytes.Equal(op.bucket, contentBucket) || bytes.Equal(op.bucket, versionBucket) {
 			if err := tx.Delete(op.bucket, j.key); err != nil {
 				return err
 			}

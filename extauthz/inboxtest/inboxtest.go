@@ -47,6 +47,12 @@ func Run(t *testing.T, open Open) {
 		{"an ignored id is kept, and passes once it is not to be ignored", testIgnored},
 		{"what is done or with the app is not ignored", testIgnoredLater},
 		{"a claim that is answered by the content gives nothing up", testContentGivesNothingUp},
+		{"what is older than what the app has of an object is stale", testVersions},
+		{"what is older than what is with the app waits for that", testVersionInFlight},
+		{"what became stale while it was with the app may still succeed", testStaleLater},
+		{"marks of an earlier source name count", testVersionWas},
+		{"a second event for one change", testChange},
+		{"parts of a request that the app has", testParts},
 		{"a context that has ended claims nothing", testContextEnded},
 		{"a context that ends meanwhile leaves nothing claimed", testContextEnds},
 		{"invalid requests are refused", testInvalid},
@@ -62,6 +68,7 @@ func Run(t *testing.T, open Open) {
 		})
 	}
 	t.Run("model", func(t *testing.T) { testModel(t, open) })
+	t.Run("model of versions", func(t *testing.T) { testVersionModel(t, open) })
 }
 
 // lease is the lease of the suite's claims.
