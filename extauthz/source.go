@@ -135,6 +135,16 @@ type Source struct {
 	// RequireID refuses with 400 missing_id a verified message without an event id.
 	RequireID bool
 
+	// Version, where it is on, keeps from the app what is older than what it has of an object; Change, a second event for one
+	// change; Live, events of the sender's test mode.
+	Version VersionRule
+	Change  ChangeRule
+	Live    LiveRule
+	// Events is where the events of a request stand that may carry several; nil: a request is one event.
+	Events *EventsRule
+	// Split keeps each event of such a request in STORE by itself. Verifier reads the body as it is received then.
+	Split bool
+
 	Mode Mode
 	// StoreHeaders are headers, in lower case, that are kept of an event in STORE though they would not be.
 	StoreHeaders []string
