@@ -34,7 +34,13 @@ type BoltOutboxConfig struct {
 	// gets nothing more. Default: DefaultEndpointDeliveries, a quarter of the store's limit.
 	EndpointDeliveries int
 	EndpointBytes      int64
-	Logger             *slog.Logger
+	// StopOnDead reports whether a dead letter at an endpoint stops those that came after it with the same Event.Order until it
+	// is redelivered or discarded. It is called by the committer, and must be quick. Nil: never.
+	StopOnDead func(endpoint string) bool
+	// KeepRemoved: what waits at an endpoint that is not in SetEndpoints waits on, and goes on where the endpoint comes back.
+	// Else it is CANCELLED.
+	KeepRemoved bool
+	Logger      *slog.Logger
 }
 
 // BoltOutbox is the Outbox on a store.
@@ -42,6 +48,8 @@ type BoltOutbox struct {
 	store         *store.Space
 	endpointRows  int64
 	endpointBytes int64
+	stopOnDead    func(endpoint string) bool
+	keepRemoved   bool
 	log           *slog.Logger
 	changes       atomic.Pointer[Changes]
 	// endpoints is replaced by the committer's goroutine alone, once what it says is on disk.
@@ -58,10 +66,10 @@ type BoltOutbox struct {
 
 var _ Outbox = (*BoltOutbox)(nil)
 
-// roster says which number each endpoint has that is not removed. Nobody changes one that is in BoltOutbox.endpoints.
+// roster says which number each endpoint has. Nobody changes one that is in BoltOutbox.endpoints.
 type roster struct {
-	numbers map[string]uint32
-	names   map[uint32]string
+	numbers map[string]uint32 // of those to which something can be sent
+	names   map[uint32]string // of these, and of those that may come back
 }
 
 func newRoster() *roster { return &roster{make(map[string]uint32), make(map[uint32]string)} }
@@ -85,10 +93,13 @@ func NewBoltOutbox(cfg BoltOutboxConfig) (*BoltOutbox, error) {
 		store:         cfg.Store.Space(cfg.Space),
 		endpointRows:  int64(cmp.Or(cfg.EndpointDeliveries, DefaultEndpointDeliveries)),
 		endpointBytes: cmp.Or(cfg.EndpointBytes, limit/endpointShare),
+		stopOnDead:    cfg.StopOnDead,
+		keepRemoved:   cfg.KeepRemoved,
 		log:           cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		removed:       make(chan struct{}, 1),
 		opened:        time.Now(),
 	}
+	b.totals.activated = b.accepted
 	if err := b.store.Setup(b.setUp); err != nil {
 		return nil, fmt.Errorf("open outbox: %w", err)
 	}
@@ -100,7 +111,7 @@ func NewBoltOutbox(cfg BoltOutboxConfig) (*BoltOutbox, error) {
 
 func (b *BoltOutbox) setUp(tx *store.Tx) error {
 	for _, name := range [][]byte{
-		eventBucket, bodyBucket, openBucket, idBucket, deliveryBucket, dueBucket, deadBucket, attemptBucket, logBucket,
+		eventBucket, bodyBucket, openBucket, idBucket, deliveryBucket, chainBucket, dueBucket, deadBucket, attemptBucket, logBucket,
 		markBucket, countBucket, endpointBucket, numberBucket, jobBucket,
 	} {
 		if err := tx.CreateBucket(name); err != nil {

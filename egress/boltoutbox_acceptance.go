@@ -55,6 +55,7 @@ type acceptTarget struct {
 	value  []byte
 	due    []byte
 	row    deliveryRow
+	behind bool // others of its chain; found as full is
 }
 
 // Prepare makes ready an event that an operation of somebody else's on the same store writes in its batch; its own ID, if it
@@ -121,12 +122,13 @@ func (a *Acceptance) prepare(b *BoltOutbox, e *Event, targets []Target, now time
 	}
 	e.Accepted = e.Accepted.UTC().Truncate(time.Millisecond)
 
+	order := orderOf(e.Order)
 	names := b.endpoints.Load()
 	event := eventRow{
 		ID: e.ID, Tenant: e.Tenant, Type: e.Type, ContentType: e.ContentType, Headers: e.Headers,
 		Accepted: e.Accepted.UnixMilli(), Content: e.Content, Bytes: len(e.Body),
 	}
-	const perTarget = deliveryKeySize + dueKeySize + 24 + targetSize
+	const perTarget = deliveryKeySize + dueKeySize + 40 + targetSize
 	room := make([]byte, 0, 8+128+len(e.ID)+len(e.Tenant)+len(e.Type)+len(e.ContentType)+64*len(e.Headers)+perTarget*len(targets))
 	// cut encodes a row at the end of room. What was cut stays where it is when room has to grow.
 	cut := func(encode func([]byte) []byte) []byte {
@@ -146,7 +148,7 @@ func (a *Acceptance) prepare(b *BoltOutbox, e *Event, targets []Target, now time
 		}
 		to := &a.targets[i]
 		to.name, to.parked, to.id = t.Endpoint, t.Parked, DeliveryID{e.Seq, number}
-		to.row = deliveryRow{State: StateWaiting, Created: e.Accepted.UnixMilli(), Due: now.UnixMilli(), Bytes: len(e.Body)}
+		to.row = deliveryRow{State: StateWaiting, Created: e.Accepted.UnixMilli(), Due: now.UnixMilli(), Bytes: len(e.Body), Order: order}
 		to.key = cut(func(b []byte) []byte { return appendDeliveryKey(b, to.id) })
 		to.value = cut(func(b []byte) []byte { return to.row.appendTo(b, e.Seq) })
 		to.due = cut(func(b []byte) []byte { return to.row.dueKey(to.id).appendTo(b) })
@@ -239,7 +241,7 @@ func (a *Acceptance) write(tx *store.Tx, c *countChanges) error {
 		if err := tx.Append(deliveryBucket, t.key, t.value); err != nil {
 			return err
 		}
-		if err := tx.Append(dueBucket, t.due, nothing); err != nil {
+		if err := t.putDue(tx); err != nil {
 			return err
 		}
 		c.enter(t.id.Endpoint, &t.row, t.row.Created)
@@ -247,11 +249,26 @@ func (a *Acceptance) write(tx *store.Tx, c *countChanges) error {
 	return nil
 }
 
-// deliveries are those that were made.
+// putDue makes a delivery due, unless it waits behind others.
+func (t *acceptTarget) putDue(tx *store.Tx) error {
+	t.behind = false
+	if t.row.Order != (orderKey{}) {
+		is, err := t.row.chainKey(t.id).enter(tx)
+		if err != nil {
+			return err
+		}
+		if t.behind = is == chainBehind; t.behind {
+			return nil
+		}
+	}
+	return tx.Append(dueBucket, t.due, nothing)
+}
+
+// deliveries are those that were made, and are due.
 func (a *Acceptance) deliveries() []Delivery {
 	ds := make([]Delivery, 0, a.made)
 	for i := range a.targets {
-		if t := &a.targets[i]; !t.full {
+		if t := &a.targets[i]; !t.full && !t.behind {
 			ds = append(ds, t.row.delivery(t.id, t.name))
 		}
 	}

@@ -15,20 +15,22 @@ import (
 // Buckets come in the order of their names and rows in that of their keys, so most is compared in passing: what is kept
 // is a few bytes for each event, and for each delivery that waits.
 type RowCheck struct {
-	bodies   []checkedBody       // outbox_bodies, before outbox_deliveries
-	dead     []DeliveryID        // outbox_dead, before outbox_deliveries
-	logBytes int64               // of outbox_attempts, before outbox_log
-	counters map[countKey]Count  // outbox_counts
-	rows     map[countKey]Count  // as the deliveries are
-	group    checkedGroup        // the event whose deliveries are coming
-	groups   []uint64            // events that have deliveries, before outbox_events
-	waiting  map[dueKey]struct{} // before outbox_due takes them out
-	events   []uint64            // before outbox_ids
-	shared   []checkedOpen       // before outbox_open
-	live     map[uint32]string   // outbox_endpoints, before outbox_numbers
-	numbers  map[uint32]struct{} // outbox_numbers
-	used     map[uint32]struct{} // numbers in deliveries
-	problems []error             // found where no row is to blame
+	bodies   []checkedBody              // outbox_bodies, before outbox_deliveries
+	chains   map[DeliveryID]checkedLink // outbox_chains, before outbox_deliveries takes them out
+	chain    checkedChain               // the chain whose deliveries are coming
+	dead     []DeliveryID               // outbox_dead, before outbox_deliveries
+	logBytes int64                      // of outbox_attempts, before outbox_log
+	counters map[countKey]Count         // outbox_counts
+	rows     map[countKey]Count         // as the deliveries are
+	group    checkedGroup               // the event whose deliveries are coming
+	groups   []uint64                   // events that have deliveries, before outbox_events
+	waiting  map[dueKey]struct{}        // before outbox_due takes them out
+	events   []uint64                   // before outbox_ids
+	shared   []checkedOpen              // before outbox_open
+	live     map[uint32]string          // outbox_endpoints, before outbox_numbers
+	numbers  map[uint32]struct{}        // outbox_numbers
+	used     map[uint32]struct{}        // numbers in deliveries
+	problems []error                    // found where no row is to blame
 }
 
 type (
@@ -36,6 +38,15 @@ type (
 	checkedOpen struct {
 		seq uint64
 		n   int
+	}
+	checkedLink struct {
+		order orderKey
+		place place
+	}
+	checkedChain struct {
+		first  chainKey
+		place  place // of the first
+		active int
 	}
 	checkedGroup struct {
 		seq    uint64
@@ -71,6 +82,8 @@ func (c *RowCheck) Row(bucket string, key, value []byte) error {
 		seq, err := parseSeq(key)
 		c.bodies = append(c.bodies, checkedBody{seq, uint64(len(value))})
 		return err
+	case string(chainBucket):
+		return c.link(key, value)
 	case string(countBucket):
 		return c.counter(key, value)
 	case string(deadBucket):
@@ -134,6 +147,50 @@ func (c *RowCheck) counter(key, value []byte) error {
 	return err
 }
 
+// link is a row of a chain.
+func (c *RowCheck) link(key, value []byte) error {
+	k, err := parseChainKey(key)
+	if err != nil {
+		return err
+	}
+	p, err := parsePlace(value)
+	if first := &c.chain.first; c.chain.place == unchained || first.endpoint != k.endpoint || first.order != k.order {
+		c.endChain()
+		c.chain = checkedChain{first: k, place: p}
+	}
+	if p == chainActive {
+		c.chain.active++
+	}
+	put(&c.chains, k.delivery(), checkedLink{k.order, p})
+	return err
+}
+
+// endChain judges a chain: one of its deliveries is active, unless the first stops it.
+func (c *RowCheck) endChain() {
+	want := 1
+	if c.chain.place == chainStopped {
+		want = 0
+	}
+	if c.chain.place != unchained && c.chain.active != want {
+		c.problem("chain of endpoint %d from %s on: %d deliveries are active, not %d", c.chain.first.endpoint, c.chain.first.delivery(), c.chain.active, want)
+	}
+	c.chain = checkedChain{}
+}
+
+// unlink takes a delivery out of its chain, and returns its place in it.
+func (c *RowCheck) unlink(id DeliveryID, r *deliveryRow) place {
+	l := c.chains[id]
+	delete(c.chains, id)
+	open := r.State == StateWaiting && r.Order != orderKey{} || r.State == StateDead && l.place == chainStopped
+	switch {
+	case open != (l.place != unchained), l.place == chainStopped && r.State != StateDead:
+		c.problem("%s: state %d, place %d in a chain", id, r.State, l.place)
+	case l.place != unchained && l.order != r.Order:
+		c.problem("%s is in a chain that is not its own", id)
+	}
+	return l.place
+}
+
 func (c *RowCheck) delivery(key, value []byte) error {
 	id, err := parseDeliveryKey(key)
 	if err == nil && len(key) != deliveryKeySize {
@@ -150,7 +207,8 @@ func (c *RowCheck) delivery(key, value []byte) error {
 	n := c.rows[k]
 	put(&c.rows, k, Count{n.Rows + 1, n.Bytes + int64(r.Bytes)})
 	put(&c.used, id.Endpoint, struct{}{})
-	if r.State == StateWaiting {
+	p := c.unlink(id, &r)
+	if r.State == StateWaiting && p != chainBehind {
 		put(&c.waiting, r.dueKey(id), struct{}{})
 	}
 	c.undead(id)
@@ -319,6 +377,10 @@ func (c *RowCheck) uncounted(seq uint64) {
 func (c *RowCheck) Finish() []error {
 	const end = ^uint64(0)
 	c.endGroup()
+	c.endChain()
+	for id := range c.chains {
+		c.problem("%s is in a chain, and is gone", id)
+	}
 	c.undead(DeliveryID{Event: end})
 	if c.logBytes != 0 {
 		c.problem("attempts take %d bytes more than is counted", c.logBytes)

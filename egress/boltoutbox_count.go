@@ -108,6 +108,9 @@ type totals struct {
 	// pending is what a batch has changed and nothing has confirmed. Only the committer's goroutine, and whoever opens
 	// the outbox before, use it.
 	pending *countChanges
+
+	// activated is told of what a batch has made active, once that is on disk.
+	activated func([]Delivery)
 }
 
 // countChanges are what a batch does to the counters.
@@ -121,6 +124,8 @@ type countChanges struct {
 	accepted *acceptedBytes
 	// logBytes were put into attemptBucket, or taken out.
 	logBytes int64
+	// activated are deliveries that are due now because those before them have come to their end.
+	activated map[DeliveryID]Delivery
 }
 
 // acceptedBytes were put into the store by what a batch accepted; the store's own usage is as of its beginning.
@@ -171,6 +176,14 @@ func (t *totals) replace(found sums, logBytes int64) {
 
 // confirm takes the changes over into the sums: they are on disk.
 func (c *countChanges) confirm() {
+	c.sumUp()
+	if len(c.activated) > 0 {
+		c.totals.activated(slices.SortedFunc(maps.Values(c.activated), func(a, b Delivery) int { return compareIDs(a.ID, b.ID) }))
+	}
+}
+
+// sumUp adds the changes to the sums.
+func (c *countChanges) sumUp() {
 	t := c.totals
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,6 +29,7 @@ type deliveryRow struct {
 	Tries       int
 	Bytes       int
 	Job         uint64
+	Order       orderKey
 }
 
 const (
@@ -38,6 +39,7 @@ const (
 	deliveryRedelivered
 	deliveryEnded // there is an Ended
 	deliveryJob   // there is a Job
+	deliveryOrder // there is an Order
 
 	// deliveryFlags is where the flags stand in the row: Accept learns only in the committer whether a delivery is shared.
 	deliveryFlags = 1
@@ -52,6 +54,7 @@ func (r *deliveryRow) appendTo(b []byte, seq uint64) []byte {
 	}{
 		{r.Lane == LaneRetry, deliveryRetry}, {r.Shared, deliveryShared}, {r.NotReached, deliveryNotReached},
 		{r.Redelivered, deliveryRedelivered}, {r.Ended != 0, deliveryEnded}, {r.Job != 0, deliveryJob},
+		{r.Order != orderKey{}, deliveryOrder},
 	} {
 		if f.set {
 			flags |= f.bit
@@ -69,6 +72,9 @@ func (r *deliveryRow) appendTo(b []byte, seq uint64) []byte {
 	}
 	if r.Job != 0 {
 		b = binary.AppendUvarint(b, r.Job)
+	}
+	if r.Order != (orderKey{}) {
+		b = append(b, r.Order[:]...)
 	}
 	return b
 }
@@ -99,6 +105,9 @@ func parseDelivery(b []byte, seq uint64) (deliveryRow, error) {
 	}
 	if flags&deliveryJob != 0 {
 		r.Job = p.Uvarint()
+	}
+	if flags&deliveryOrder != 0 {
+		copy(r.Order[:], p.Take(len(r.Order)))
 	}
 	if p.Bad || len(p.Rest) != 0 {
 		return r, fmt.Errorf("%w: delivery of %d bytes", errRow, len(b))

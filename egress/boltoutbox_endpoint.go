@@ -24,8 +24,9 @@ const (
 
 // SetEndpoints says which endpoints there are, and returns once that is on disk; it is tried until it is written. One that
 // is not in ids is removed: nothing is accepted for it any more, what waits at it is due no more, and becomes CANCELLED
-// (see Run). An endpoint that was removed and comes again is a new one to the outbox. The last call counts, also where
-// one before it was not written yet, which then ends with ErrUnavailable (wrapped).
+// (see Run). An endpoint that was removed and comes again is a new one to the outbox; with BoltOutboxConfig.KeepRemoved it is
+// the one that it was, and what waits at it waits. The last call counts, also where one before it was not written yet, which
+// then ends with ErrUnavailable (wrapped).
 func (b *BoltOutbox) SetEndpoints(ctx context.Context, ids []string) error {
 	op := &endpointsOp{b: b, turn: b.endpointTurn.Add(1), ids: ids, at: time.Now(), answered: make(chan error, 1)}
 	if err := b.store.Submit(op, store.UrgentPersistent); err != nil {
@@ -71,6 +72,10 @@ func (op *endpointsOp) Apply(tx *store.Tx) error {
 		op.after.put(id, number)
 	}
 	for id, number := range before.numbers {
+		if op.b.keepRemoved {
+			op.after.names[number] = id
+			continue
+		}
 		row := numberRow{Endpoint: id, Removed: op.at.UnixMilli()}
 		if err := tx.Put(numberBucket, appendNumber(nil, number), row.encode()); err != nil {
 			return err
@@ -231,13 +236,22 @@ func (b *BoltOutbox) removedWithWaiting() []uint32 {
 	return numbers
 }
 
-// waiting returns the first n deliveries that wait at the endpoint of that number.
+// waiting returns n deliveries that wait at the endpoint of that number, those of chains first: else the end of each would
+// make another due. Among these may be dead ones that stop their chains.
 func (b *BoltOutbox) waiting(number uint32, n int) ([]DeliveryID, error) {
 	var ids []DeliveryID
 	prefix := appendNumber(nil, number)
 	err := b.store.View(func(tx *store.Tx) error {
 		ids = ids[:0]
-		c := tx.Cursor(dueBucket)
+		c := tx.Cursor(chainBucket)
+		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(ids) < n; k, _ = c.Next() {
+			chain, err := parseChainKey(k)
+			if err != nil {
+				return corruptRow(err)
+			}
+			ids = append(ids, chain.delivery())
+		}
+		c = tx.Cursor(dueBucket)
 		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(ids) < n; k, _ = c.Next() {
 			due, err := parseDueKey(k)
 			if err != nil {
@@ -261,11 +275,17 @@ type cancelOp struct {
 func (op *cancelOp) Apply(tx *store.Tx) error {
 	for _, id := range op.ids {
 		from, err := deliveryOf(tx, id)
-		if errors.Is(err, ErrNotFound) || err == nil && from.State != StateWaiting {
+		if errors.Is(err, ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return err
+		}
+		if from.State != StateWaiting {
+			if err := op.b.unchain(tx, from.chainKey(id)); err != nil {
+				return err
+			}
+			continue
 		}
 		to := from
 		to.State, to.Ended = StateCancelled, op.at.UnixMilli()

@@ -10,8 +10,8 @@ import (
 	"github.com/sidehook/sidehook/internal/store"
 )
 
-// What hangs on a delivery's row is changed with it, here and in Accept alone: its row in dueBucket or deadBucket, the
-// counters, and the event's body with the count of those that need it.
+// What hangs on a delivery's row is changed with it, here and in Accept alone: its row in dueBucket or deadBucket, its place
+// in its chain, the counters, and the event's body with the count of those that need it.
 
 // nothing is the value of a row that is all key, and the body of an event without one. bbolt takes nil for no row.
 var nothing = []byte{}
@@ -30,7 +30,16 @@ func (b *BoltOutbox) move(tx *store.Tx, id DeliveryID, from, to *deliveryRow) er
 			return err
 		}
 	}
-	if err := b.unlink(tx, id, from, to); err != nil {
+	chain := from.chainKey(id)
+	was, err := chain.place(tx)
+	if err != nil {
+		return err
+	}
+	is, err := b.rechain(tx, chain, was, to)
+	if err != nil {
+		return err
+	}
+	if err := b.unlink(tx, id, from, to, was); err != nil {
 		return err
 	}
 	c, err := b.totals.changesOf(tx)
@@ -38,7 +47,7 @@ func (b *BoltOutbox) move(tx *store.Tx, id DeliveryID, from, to *deliveryRow) er
 		return err
 	}
 	c.enter(id.Endpoint, to, time.Now().UnixMilli())
-	if to.State == StateWaiting {
+	if to.State == StateWaiting && is != chainBehind {
 		if err := tx.Append(dueBucket, to.dueKey(id).appendTo(make([]byte, 0, dueKeySize)), nothing); err != nil {
 			return err
 		}
@@ -54,14 +63,34 @@ func (b *BoltOutbox) move(tx *store.Tx, id DeliveryID, from, to *deliveryRow) er
 		return err
 	}
 	if needed && !needs {
-		return releaseBody(tx, seq[:], from.Shared)
+		if err := releaseBody(tx, seq[:], from.Shared); err != nil {
+			return err
+		}
+	}
+	return b.left(tx, chain, was, is)
+}
+
+// left has the chain go on that a delivery held up in the place was, and does not as what it is.
+func (b *BoltOutbox) left(tx *store.Tx, chain chainKey, was, is place) error {
+	if was == chainActive && is != chainActive || was == chainStopped && is == unchained {
+		return b.advance(tx, chain, was)
 	}
 	return nil
 }
 
 // remove deletes a delivery, whose row is from. Its attempts, and its event if it was the last, are the caller's.
 func (b *BoltOutbox) remove(tx *store.Tx, id DeliveryID, from *deliveryRow) error {
-	if err := b.unlink(tx, id, from, nil); err != nil {
+	chain := from.chainKey(id)
+	was, err := chain.place(tx)
+	if err != nil {
+		return err
+	}
+	if was != unchained {
+		if err := tx.Delete(chainBucket, chain.appendTo(nil)); err != nil {
+			return err
+		}
+	}
+	if err := b.unlink(tx, id, from, nil, was); err != nil {
 		return err
 	}
 	var key [deliveryKeySize]byte
@@ -70,23 +99,27 @@ func (b *BoltOutbox) remove(tx *store.Tx, id DeliveryID, from *deliveryRow) erro
 		return err
 	}
 	if from.State.needsBody() {
-		return releaseBody(tx, key[:8], from.Shared)
+		if err := releaseBody(tx, key[:8], from.Shared); err != nil {
+			return err
+		}
 	}
-	return nil
+	return b.left(tx, chain, was, unchained)
 }
 
-// unlink takes from out of the counters, and out of dueBucket or deadBucket unless to stands at the same place there.
-func (b *BoltOutbox) unlink(tx *store.Tx, id DeliveryID, from, to *deliveryRow) error {
+// unlink takes from out of the counters, and out of dueBucket or deadBucket unless to stands at the same place there. was is
+// its place in its chain.
+func (b *BoltOutbox) unlink(tx *store.Tx, id DeliveryID, from, to *deliveryRow, was place) error {
 	c, err := b.totals.changesOf(tx)
 	if err != nil {
 		return err
 	}
 	c.leave(id.Endpoint, from)
+	delete(c.activated, id)
 	if from.State == StateDead && (to == nil || to.State != StateDead) {
 		var key [deliveryKeySize]byte
 		return tx.Delete(deadBucket, appendDeliveryKey(key[:0], id))
 	}
-	if from.State != StateWaiting || to != nil && to.State == StateWaiting && to.dueKey(id) == from.dueKey(id) {
+	if from.State != StateWaiting || was == chainBehind || to != nil && to.State == StateWaiting && to.dueKey(id) == from.dueKey(id) {
 		return nil
 	}
 	var due [dueKeySize]byte

@@ -23,7 +23,9 @@ var (
 	idBucket = []byte("outbox_ids")
 	// DeliveryID -> deliveryRow.
 	deliveryBucket = []byte("outbox_deliveries")
-	// dueKey -> nothing; a row for each WAITING delivery.
+	// chainKey -> place; a row for each open delivery of an event with an Order.
+	chainBucket = []byte("outbox_chains")
+	// dueKey -> nothing; a row for each WAITING delivery but those that wait behind others of their chain.
 	dueBucket = []byte("outbox_due")
 	// DeliveryID -> nothing; a row for each DEAD delivery, which are few among many and looked for most.
 	deadBucket = []byte("outbox_dead")

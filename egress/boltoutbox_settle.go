@@ -18,6 +18,8 @@ type settleOp struct {
 	key    []byte // of the attempt; that of the delivery is its front
 	row    []byte // of the attempt
 	health *endpointRow
+	tried  bool // in a transaction that failed, and may be on disk
+	look   bool // it is, and has perhaps made another delivery due
 }
 
 // Settle implements Outbox. done may be called before it returns, if the store takes nothing more.
@@ -63,8 +65,10 @@ func (op *settleOp) Apply(tx *store.Tx) error {
 	case err != nil:
 		return err
 	case n <= from.Tries:
+		op.look = op.tried && from.Order != orderKey{}
 		return nil // settled already: the commit that was said to have failed is on disk
 	}
+	op.tried = true
 	to := op.s.after(&from)
 	if err := op.b.move(tx, id, &from, &to); err != nil {
 		return err
@@ -111,7 +115,12 @@ func (b *BoltOutbox) putHealth(tx *store.Tx, h *endpointRow) error {
 }
 
 // Done implements store.Op.
-func (op *settleOp) Done(err error) { op.done(err) }
+func (op *settleOp) Done(err error) {
+	if op.look {
+		op.b.changed(op.b.endpoints.Load().names[op.s.Attempt.Delivery.Endpoint])
+	}
+	op.done(err)
+}
 
 // markOp is a Mark on its way through the committer.
 type markOp struct {

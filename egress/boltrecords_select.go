@@ -12,7 +12,7 @@ import (
 	"github.com/sidehook/sidehook/internal/store"
 )
 
-// maxDueScan bounds the rows of dueBucket that a listing sorts: an endpoint has about as many at most, unless more were
+// maxDueScan bounds the rows of dueBucket and chainBucket that a listing sorts: an endpoint has about as many at most, unless more were
 // redelivered; then all deliveries are gone over.
 const maxDueScan = 200_000
 
@@ -180,28 +180,43 @@ func (s *selection) visit(id DeliveryID, value []byte, v visitor) (bool, error) 
 func (s *selection) waiting(ctx context.Context, below DeliveryID) ([]DeliveryID, bool, error) {
 	var ids []DeliveryID
 	scanned := 0
-	c := s.tx.Cursor(dueBucket)
-	for _, number := range s.numbers {
-		prefix := appendNumber(nil, number)
-		for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = c.Next() {
-			if scanned++; scanned > maxDueScan {
-				return nil, false, nil
-			}
-			if scanned%1024 == 0 && ctx.Err() != nil {
-				return nil, false, ctx.Err()
-			}
-			due, err := parseDueKey(key)
-			if err != nil {
-				return nil, false, corruptRow(err)
-			}
-			id := due.delivery()
-			if id.Event >= s.low && id.Event < s.high && compareIDs(id, below) < 0 {
-				ids = append(ids, id)
+	for _, bucket := range [][]byte{dueBucket, chainBucket} {
+		c := s.tx.Cursor(bucket)
+		for _, number := range s.numbers {
+			prefix := appendNumber(nil, number)
+			for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
+				if scanned++; scanned > maxDueScan {
+					return nil, false, nil
+				}
+				if scanned%1024 == 0 && ctx.Err() != nil {
+					return nil, false, ctx.Err()
+				}
+				id, waits, err := waitingOf(bucket, key, value)
+				if err != nil {
+					return nil, false, corruptRow(err)
+				}
+				if waits && id.Event >= s.low && id.Event < s.high && compareIDs(id, below) < 0 {
+					ids = append(ids, id)
+				}
 			}
 		}
 	}
 	slices.SortFunc(ids, func(a, b DeliveryID) int { return compareIDs(b, a) })
 	return ids, true, nil
+}
+
+// waitingOf reads a row of dueBucket, or of chainBucket if its delivery waits and is not due.
+func waitingOf(bucket, key, value []byte) (id DeliveryID, waits bool, err error) {
+	if bytes.Equal(bucket, dueBucket) {
+		due, err := parseDueKey(key)
+		return due.delivery(), true, err
+	}
+	chain, err := parseChainKey(key)
+	if err != nil {
+		return id, false, err
+	}
+	p, err := parsePlace(value)
+	return chain.delivery(), p == chainBehind, err
 }
 
 // row reads the row of a delivery that is in an index.

@@ -225,7 +225,9 @@ func (d *Dispatcher) drain() error {
 	n := d.inbox.take(d.spare)
 	if n.missed {
 		for _, q := range d.all() {
-			q.lanes[LaneFirst].complete = false
+			for l := range q.lanes {
+				q.lanes[l].complete = false
+			}
 			d.turns.ready(q)
 		}
 	}

@@ -43,6 +43,9 @@ type Event struct {
 	Content [32]byte
 	// Unindexed: ID is not unique, and no way to find the event by: what comes with the same one is no repeat.
 	Unindexed bool
+	// Order is common to events that go to an endpoint one after the other, as they were accepted: one is sent when the one
+	// before has come to its end. "": this one waits for none. It is not kept as such, and not in what Load returns.
+	Order string
 	// Accepted is when the event was taken, UTC, in milliseconds.
 	Accepted time.Time
 }
@@ -267,7 +270,8 @@ type Outbox interface {
 // Changes tells the dispatcher what happened in the outbox beside what it did itself. Its methods are called after the write is on disk, must not block,
 // and may be called from the committer's goroutine.
 type Changes interface {
-	// Accepted: ds wait now and are due. It is not called after the done of a Settle of one of them.
+	// Accepted: ds wait now and are due: new ones, and those before which others of their Event.Order have come to their end.
+	// It is not called after the done of a Settle of one of them.
 	Accepted(ds []Delivery)
 	// Changed: what waits at the endpoint changed otherwise (redelivered, discarded, released): look again. "": at any.
 	Changed(endpoint string)

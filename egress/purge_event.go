@@ -231,4 +231,9 @@ func (op *purgeEventsOp) purge(tx *store.Tx, e *judged) error {
 }
 
 // Done implements store.Op.
-func (op *purgeEventsOp) Done(err error) { op.done <- err }
+func (op *purgeEventsOp) Done(err error) {
+	if err != nil && !store.Fatal(err) {
+		op.b.changed("") // it may be on disk all the same, and have ended what stopped others
+	}
+	op.done <- err
+}
