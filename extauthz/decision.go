@@ -38,8 +38,13 @@ const (
 // Reasons to answer for the app.
 const (
 	ReasonDuplicate Reason = iota + ReasonOpen + 1
-	// ReasonIgnored is a verified event whose type the source's types leave out. Its id, if it has one, is kept.
+	// ReasonIgnored is a verified event that the source's types leave out, or of the sender's test mode where the source is live
+	// only. Its id, if it has one, is kept.
 	ReasonIgnored
+	// ReasonStale is a verified event that is older than what the app has of its object; its id is kept.
+	ReasonStale
+	// ReasonDuplicateChange is a verified event of a change that the app has by another event; its id is kept.
+	ReasonDuplicateChange
 	ReasonInFlight
 	ReasonHeld
 	ReasonHandshake
@@ -97,6 +102,10 @@ var outcomes = [reasonCount]outcome{
 
 	ReasonDuplicate: {label: "duplicate", code: "duplicate", http: http.StatusOK, level: slog.LevelInfo},
 	ReasonIgnored:   {label: "ignored", code: "ignored", http: http.StatusOK, level: slog.LevelInfo},
+	ReasonStale:     {label: "stale", code: "stale", http: http.StatusOK, level: slog.LevelInfo},
+
+	ReasonDuplicateChange: {label: "duplicate_change", code: "duplicate_change", http: http.StatusOK, level: slog.LevelInfo},
+
 	ReasonInFlight:  {label: "in_flight", code: "in_flight", http: http.StatusServiceUnavailable, level: slog.LevelInfo},
 	ReasonHeld:      {label: "held", code: "held", http: http.StatusServiceUnavailable, level: slog.LevelInfo, retry: retryHeld},
 	ReasonHandshake: {label: "handshake", http: http.StatusOK, level: slog.LevelInfo},
@@ -190,7 +199,9 @@ type decision struct {
 	// What the log line says beside.
 	event     string
 	eventType string
-	setting   setting
+	// unversioned: the source compares versions, and the event tells none that can be read.
+	unversioned bool
+	setting     setting
 	err       error
 }
 

@@ -27,6 +27,8 @@ func TestOutcomes(t *testing.T) {
 		ReasonOpen:               {"", pass},
 		ReasonDuplicate:          {"duplicate", 200},
 		ReasonIgnored:            {"ignored", 200},
+		ReasonStale:              {"stale", 200},
+		ReasonDuplicateChange:    {"duplicate_change", 200},
 		ReasonInFlight:           {"in_flight", 503},
 		ReasonHeld:               {"held", 503},
 		ReasonHandshake:          {"", 200},

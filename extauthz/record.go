@@ -26,6 +26,9 @@ const (
 	keySuppressed = "suppressed"
 )
 
+// keyUnversioned is true for an event that passed because no version could be read in it.
+const keyUnversioned = "unversioned"
+
 // record counts a Check and writes its one line.
 func (s *Server) record(ctx context.Context, req *request, d *decision, start time.Time) {
 	state, source := s.metrics.none, unconfigured
@@ -79,6 +82,9 @@ func (s *Server) record(ctx context.Context, req *request, d *decision, start ti
 	}
 	if d.reason == ReasonUnknownSource {
 		attrs = append(attrs, slog.String(keyNamed, bounded(req.source())))
+	}
+	if d.unversioned {
+		attrs = append(attrs, slog.Bool(keyUnversioned, true))
 	}
 	if d.err != nil {
 		attrs = append(attrs, slog.Any(keyErr, d.err))

@@ -211,7 +211,7 @@ func (s *Server) settle(ctx context.Context, b *bound, req *request, v verified,
 		return b.report(req, v, refusal)
 	case b.source.Verifier == nil:
 		return decision{reason: ReasonUnverified, remove: cloneNames(req.reserved)}
-	case v.id == "" && !b.source.wants(v.eventType):
+	case v.id == "" && v.ignore:
 		return b.settled(ReasonIgnored, v)
 	case v.id == "":
 		d = b.passing(req, v)
@@ -237,6 +237,10 @@ func (s *Server) admit(ctx context.Context, b *bound, req *request, v verified) 
 		return b.settled(ReasonDuplicate, v)
 	case claim.Outcome == Ignored:
 		return b.settled(ReasonIgnored, v)
+	case claim.Outcome == Stale:
+		return b.settled(ReasonStale, v)
+	case claim.Outcome == DuplicateChange:
+		return b.settled(ReasonDuplicateChange, v)
 	case claim.Outcome == InFlight:
 		d.reason, d.retry = ReasonInFlight, max(claim.RetryAfter, time.Second)
 		return d

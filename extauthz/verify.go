@@ -72,6 +72,7 @@ type verified struct {
 	eventType string
 	kind      string // eventType as headers hold it
 	content   [sha256.Size]byte
+	about
 }
 
 // examine judges all of a request that needs no inbox. The decision's reason is zero where the message is verified,
@@ -98,7 +99,9 @@ func (b *bound) examine(req *request, now time.Time) (verified, decision) {
 		if verdict.ID == "" && b.source.RequireID {
 			return verified{}, decision{reason: ReasonMissingID}
 		}
-		return b.remember(&verdict), decision{}
+		v := b.remember(&verdict)
+		v.about = b.tell(&msg, v.eventType)
+		return v, decision{}
 	case signature.ReasonMissingSignature:
 		if b.unsignedTaken() {
 			if d, ok := b.handshake(req, nil); ok {
@@ -235,7 +238,12 @@ func (b *bound) claimRequest(v verified) ClaimRequest {
 		Lease:         src.Lease,
 		OnUnknown:     src.OnUnknown,
 		Type:          v.eventType,
-		Ignore:        !src.wants(v.eventType),
+		Ignore:        v.ignore,
+		IgnoredFor:    v.ignoredFor,
+		Version:       v.version,
+		Change:        v.change,
+		Parts:         v.parts,
+		Whole:         v.whole,
 	}
 	for _, name := range src.Was {
 		ask.Was = append(ask.Was, Key{Source: name, ID: v.id})
@@ -245,7 +253,7 @@ func (b *bound) claimRequest(v verified) ClaimRequest {
 
 // passing is a pass with our headers: what the client sent under their names is replaced, its other x-sidehook-* go.
 func (b *bound) passing(req *request, v verified) decision {
-	d := decision{event: v.event, eventType: v.eventType}
+	d := decision{event: v.event, eventType: v.eventType, unversioned: v.unversioned}
 	d.set[0] = headerValue{headerSource, b.source.Name}
 	if v.event != "" {
 		d.set[1] = headerValue{headerEventID, v.event}
@@ -263,7 +271,7 @@ func (b *bound) report(req *request, v verified, refusal decision) decision {
 	if refusal.reason == 0 && b.source.Verifier != nil {
 		d := b.passing(req, v)
 		d.reason, d.would = ReasonReported, ReasonPassed
-		if !b.source.wants(v.eventType) {
+		if v.ignore {
 			d.would = ReasonIgnored
 		}
 		return d
