@@ -28,6 +28,9 @@ type Endpoint struct {
 	Origin Origin
 	// Tenant: an event goes only to endpoints of exactly its tenant; "" is a tenant too.
 	Tenant string
+	// Socket is the path of a Unix socket that is dialled in place of Target's address; "": none. Target is empty then and
+	// Filter nil. Requests to it are plain HTTP.
+	Socket string
 	// Target is the URL, checked by Filter when the endpoint was made.
 	Target netguard.Target
 	// Filter is the address filter for this endpoint: the global one, or a wider one that the configuration file gives it.

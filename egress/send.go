@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/textproto"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -21,10 +23,14 @@ type SenderConfig struct {
 	UserAgent string
 	// MaxIdle bounds the connections that are kept, for all endpoints together. 0: DefaultMaxIdle.
 	MaxIdle int
+	// Request makes the request of an attempt; nil: the POST of Standard Webhooks that HTTPSender describes. An error ends
+	// the attempt before anybody is asked, as OutcomeInternal. Attempts are made over HTTP/1.1 then.
+	Request func(e *Endpoint, ev *Event, attempt int, now time.Time) (Request, error)
 }
 
-// HTTPSender makes attempts over HTTP/1.1 and HTTP/2. An attempt is one POST, the body as it was posted to us, with these
-// headers, of which each one stands in place of those before it that have its name:
+// HTTPSender makes attempts over HTTP/1.1 and HTTP/2. An attempt is one request. Unless SenderConfig.Request says otherwise,
+// that is a POST, the body as it was posted to us, with these headers, of which each one stands in place of those before it
+// that have its name:
 //
 //	those of the event               ce-… of CloudEvents
 //	those of the endpoint            none that ForbiddenHeader refuses
@@ -40,6 +46,7 @@ type SenderConfig struct {
 type HTTPSender struct {
 	userAgent string
 	verifier  *signature.Verifier
+	request   func(e *Endpoint, ev *Event, attempt int, now time.Time) (Request, error)
 	pools     pools
 }
 
@@ -54,7 +61,8 @@ func NewHTTPSender(c SenderConfig) (*HTTPSender, error) {
 	return &HTTPSender{
 		userAgent: cmp.Or(c.UserAgent, "sidehook"),
 		verifier:  standard.Verifier(),
-		pools:     pools{m: make(map[poolKey]*pool), max: cmp.Or(c.MaxIdle, DefaultMaxIdle)},
+		request:   c.Request,
+		pools:     pools{m: make(map[poolKey]*pool), max: cmp.Or(c.MaxIdle, DefaultMaxIdle), http1: c.Request != nil},
 	}, nil
 }
 
@@ -90,6 +98,7 @@ type exchange struct {
 	parent   context.Context // ends when we are to stop
 	ctx      context.Context // ends also at the attempt's time limit
 	start    time.Time
+	secrets  []signature.Field // that the request bears
 	phase    phase
 	silent   bool // the receiver has not said a byte since the phase began
 }
@@ -100,14 +109,16 @@ func (x *exchange) run(attempt int) error {
 	if e.Unusable != "" {
 		return errUnusable
 	}
-	header, err := x.header(attempt)
+	request, err := x.prepare(attempt)
 	if err != nil {
 		return err
 	}
-	x.phase = phaseResolve
-	addrs, err := e.Filter.Resolve(x.ctx, e.Target)
-	if err != nil {
-		return err
+	var addrs []netip.AddrPort
+	if e.Socket == "" {
+		x.phase = phaseResolve
+		if addrs, err = e.Filter.Resolve(x.ctx, e.Target); err != nil {
+			return err
+		}
 	}
 	p, err := x.sender.pools.enter(e)
 	if err != nil {
@@ -129,7 +140,7 @@ func (x *exchange) run(attempt int) error {
 			}
 		}
 		x.IP = c.addr
-		clean, err := x.roundTrip(p, c, header)
+		clean, err := x.roundTrip(c, request(p.url))
 		x.sender.pools.put(p, c, clean)
 		if err == nil || !x.Reused || x.phase != phaseHeader || x.ctx.Err() != nil || endOf(err) == endNone && !unprocessed(err) {
 			return err
@@ -176,11 +187,11 @@ func (x *exchange) fail(err error) {
 	}
 }
 
-// roundTrip sends the request over c and reads the answer. clean says that c can be used again.
-func (x *exchange) roundTrip(p *pool, c *conn, header http.Header) (clean bool, err error) {
+// roundTrip sends r over c and reads the answer. clean says that c can be used again.
+func (x *exchange) roundTrip(c *conn, r *http.Request) (clean bool, err error) {
 	x.phase = phaseHeader
 	read, wrote := c.wire.read.Load(), c.wire.wrote.Load()
-	resp, err := c.client.RoundTrip(x.request(p, header)) //nolint:bodyclose // answer closes it, not always at once
+	resp, err := c.client.RoundTrip(r.WithContext(x.ctx)) //nolint:bodyclose // answer closes it, not always at once
 	// After an error of HTTP/1 nobody writes any more; before an answer a byte may not be counted yet. A connection of
 	// HTTP/2 counts the bytes of other attempts too.
 	x.Wrote = err == nil || c.http2 || c.wire.wrote.Load() != wrote
@@ -193,24 +204,42 @@ func (x *exchange) roundTrip(p *pool, c *conn, header http.Header) (clean bool, 
 	return err == nil && (whole || c.http2) && resp.StatusCode != http.StatusSwitchingProtocols, err
 }
 
-func (x *exchange) request(p *pool, header http.Header) *http.Request {
-	body := x.event.Body
-	r := (&http.Request{
-		Method:        http.MethodPost,
-		URL:           p.url,
-		Host:          p.url.Host,
+// prepare makes the request of the attempt, for which only the endpoint's URL is missing. Each call of what it returns makes
+// it anew: that of a kept connection that has ended is not sent again.
+func (x *exchange) prepare(attempt int) (func(*url.URL) *http.Request, error) {
+	if ask := x.sender.request; ask != nil {
+		r, err := ask(x.endpoint, x.event, attempt, x.start)
+		if err != nil {
+			return nil, err
+		}
+		x.secrets = r.Secrets
+		return r.prepare(x.event.Body)
+	}
+	x.secrets = x.endpoint.Headers
+	header, err := x.header(attempt)
+	if err != nil {
+		return nil, err
+	}
+	return func(u *url.URL) *http.Request { return newRequest(http.MethodPost, u, u.Host, header, x.event.Body) }, nil
+}
+
+func newRequest(method string, u *url.URL, host string, header http.Header, body []byte) *http.Request {
+	r := &http.Request{
+		Method:        method,
+		URL:           u,
+		Host:          host,
 		Proto:         "HTTP/1.1",
 		ProtoMajor:    1,
 		ProtoMinor:    1,
 		Header:        header,
 		ContentLength: int64(len(body)),
 		Body:          http.NoBody,
-	})
+	}
 	if len(body) > 0 {
 		// A NopCloser of a bytes.Reader is known to net/http as memory, so that header and body go out in one write.
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	return r.WithContext(x.ctx)
+	return r
 }
 
 // header makes the header of the attempt, signed.

@@ -69,7 +69,7 @@ func (x *exchange) read(body io.ReadCloser) (whole bool, err error) {
 	if err == io.EOF {
 		whole, err = true, nil
 	}
-	redact(x.Answer, x.Truncated || !whole, x.endpoint.Headers)
+	redact(x.Answer, x.Truncated || !whole, x.secrets)
 	// A body that is cut here takes its connection with it (HTTP/1) or resets its stream (HTTP/2).
 	_ = body.Close()
 	return whole, err

@@ -129,7 +129,7 @@ func sendCheck(t *testing.T, e *Endpoint, r Result) {
 	if (r.Outcome == OutcomeDelivered) != (r.Detail == "") {
 		t.Errorf("%s with the detail %q", r.Outcome, r.Detail)
 	}
-	if len(r.Detail) > maxDetail || strings.Contains(r.Detail, sendToken) || strings.Contains(r.Detail, e.Target.URL) {
+	if len(r.Detail) > maxDetail || strings.Contains(r.Detail, sendToken) || e.Target.URL != "" && strings.Contains(r.Detail, e.Target.URL) {
 		t.Errorf("%s: the detail is too long or holds what it should not: %q", r.Outcome, r.Detail)
 	}
 	if r.Took <= 0 {

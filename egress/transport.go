@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sidehook/sidehook/egress/netguard"
@@ -39,14 +41,19 @@ var errWeakKey = errors.New("certificate with a weak key")
 
 // newTransport makes the settings that all connections of one pool share. It never follows a redirect, since RoundTrip
 // does not, keeps no cookies, asks no proxy but the filter's own and asks for no compression.
+// A nil filter is that of a socket.
 func newTransport(f *netguard.Filter) *http.Transport {
+	var roots *x509.CertPool
+	if f != nil {
+		roots = f.RootCAs()
+	}
 	return &http.Transport{
 		DialContext:        dialJudged,
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true, // a DialContext of one's own turns it off otherwise
 		TLSClientConfig: &tls.Config{
 			MinVersion:       tls.VersionTLS12,
-			RootCAs:          f.RootCAs(),
+			RootCAs:          roots,
 			VerifyConnection: refuseWeakKeys,
 		},
 		MaxResponseHeaderBytes: maxAnswerHeader,
@@ -116,6 +123,7 @@ type dialing struct {
 	filter *netguard.Filter
 	target netguard.Target
 	addrs  []netip.AddrPort // judged by filter for this attempt
+	socket string           // is dialled in their place, where there is one
 
 	wire  *wire // set once connected
 	addr  netip.Addr
@@ -129,13 +137,43 @@ type dialingKey struct{}
 // dialJudged is the DialContext of every Transport. It looks nothing up: it connects to the addresses that were judged.
 func dialJudged(ctx context.Context, _, _ string) (net.Conn, error) {
 	d := ctx.Value(dialingKey{}).(*dialing)
-	c, addr, err := d.filter.Dial(ctx, d.target, d.addrs)
+	var (
+		c    net.Conn
+		addr netip.AddrPort
+		err  error
+	)
+	if d.socket != "" {
+		c, err = dialSocket(ctx, d.socket)
+	} else {
+		c, addr, err = d.filter.Dial(ctx, d.target, d.addrs)
+	}
 	if d.addr = addr.Addr(); err != nil {
 		d.err = err
 		return nil, err
 	}
 	d.wire = &wire{Conn: c}
 	return d.wire, nil
+}
+
+// fullSocketWait is between looks at a socket whose queue of connections is full.
+const fullSocketWait = 10 * time.Millisecond
+
+// dialSocket connects to a Unix socket. Where its queue is full Linux says so at once, while TCP waits: here we do.
+func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+	for {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return c, err
+		}
+		wait := time.NewTimer(fullSocketWait)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil, ctx.Err()
+		case <-wait.C:
+		}
+	}
 }
 
 // dial makes a connection for the endpoint of a pool. What was learnt on the way is in d also when it fails.

@@ -29,9 +29,18 @@ type poolKey struct {
 	endpoint string
 	filter   *netguard.Filter
 	target   netguard.Target
+	socket   string
 }
 
-func keyOf(e *Endpoint) poolKey { return poolKey{e.ID, e.Filter, e.Target} }
+func keyOf(e *Endpoint) poolKey {
+	if e.Socket != "" {
+		return poolKey{endpoint: e.ID, target: socketTarget, socket: e.Socket}
+	}
+	return poolKey{endpoint: e.ID, filter: e.Filter, target: e.Target}
+}
+
+// socketTarget stands for the address that an endpoint with a socket has not.
+var socketTarget = netguard.Target{URL: "http://localhost/", Scheme: "http", Host: "localhost", Port: 80, RequestURI: "/"}
 
 // pools keeps connections between attempts, those of each endpoint apart. They are ClientConns of net/http and not its
 // own pool: that one sends a request again by itself when it believes that the receiver has not seen it, dials in the
@@ -41,6 +50,8 @@ type pools struct {
 	m    map[poolKey]*pool
 	idle list.List // of *conn, those that carry no attempt, the one used last in front
 	max  int       // of idle
+
+	http1 bool // connections speak HTTP/1.1 alone, whatever the receiver offers
 }
 
 // pool is what one endpoint keeps.
@@ -62,11 +73,16 @@ func (ps *pools) enter(e *Endpoint) (*pool, error) {
 	defer ps.mu.Unlock()
 	p := ps.m[key]
 	if p == nil {
-		u, err := requestURL(e.Target)
+		u, err := requestURL(key.target)
 		if err != nil {
 			return nil, err
 		}
-		p = &pool{key: key, transport: newTransport(e.Filter), url: u}
+		p = &pool{key: key, transport: newTransport(key.filter), url: u}
+		if ps.http1 {
+			p.transport.ForceAttemptHTTP2 = false
+			p.transport.Protocols = new(http.Protocols)
+			p.transport.Protocols.SetHTTP1(true)
+		}
 		ps.m[key] = p
 	}
 	p.users++
@@ -121,7 +137,7 @@ func (ps *pools) take(p *pool) *conn {
 // dial makes a connection of p to one of addrs, for one attempt to begin with. What was learnt on the way is in the
 // dialing also when it fails.
 func (ps *pools) dial(ctx context.Context, p *pool, addrs []netip.AddrPort) (*conn, *dialing, error) {
-	d := &dialing{filter: p.key.filter, target: p.key.target, addrs: addrs}
+	d := &dialing{filter: p.key.filter, target: p.key.target, addrs: addrs, socket: p.key.socket}
 	c, err := dial(ctx, p.transport, d)
 	if err != nil {
 		return nil, d, err
