@@ -56,6 +56,8 @@ const (
 	ReasonBadTimestamp
 	ReasonWrongScheme
 	ReasonMissingID
+	// ReasonUnknownTenant: nobody has given us a secret of the tenant that the path names, or the message names another one.
+	ReasonUnknownTenant
 	ReasonUnmatched
 	ReasonUnknownSource
 	ReasonAmbiguousPath
@@ -119,6 +121,7 @@ var outcomes = [reasonCount]outcome{
 	ReasonWrongScheme:        {label: "wrong_scheme", code: "wrong_scheme", http: http.StatusUnauthorized, level: slog.LevelInfo},
 	ReasonMissingID:          {label: "missing_id", code: "missing_id", http: http.StatusBadRequest, level: slog.LevelInfo},
 
+	ReasonUnknownTenant:    {label: "unknown_tenant", code: "unknown_tenant", http: http.StatusUnauthorized, level: slog.LevelInfo},
 	ReasonUnmatched:        {label: "unmatched", code: "unmatched", http: http.StatusForbidden, level: slog.LevelInfo},
 	ReasonUnknownSource:    {label: "unknown_source", code: "unknown_source", http: http.StatusInternalServerError, level: slog.LevelError},
 	ReasonAmbiguousPath:    {label: "ambiguous_path", code: "ambiguous_path", http: http.StatusBadRequest, level: slog.LevelInfo},
@@ -192,21 +195,25 @@ type decision struct {
 
 	// What a request that passes gets: our headers, the names that it loses, and the reference for the confirm. The
 	// answer to a handshake has its headers in set too.
-	set    [3]headerValue
+	set    headerValues
 	remove []string
 	ref    string
 
 	// What the log line says beside.
+	tenant    string
 	event     string
 	eventType string
 	// unversioned: the source compares versions, and the event tells none that can be read.
 	unversioned bool
 	setting     setting
-	err       error
+	err         error
 }
 
 // headerValue is a header that a passing request gets in place of any that the client sent; no name: none.
 type headerValue struct{ name, value string }
+
+// headerValues are those of one decision.
+type headerValues [4]headerValue
 
 // pass reports whether the request goes to the app.
 func (d *decision) pass() bool { return d.reason < reasonCount && outcomes[d.reason].pass }

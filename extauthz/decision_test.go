@@ -40,6 +40,7 @@ func TestOutcomes(t *testing.T) {
 		ReasonBadTimestamp:       {"bad_timestamp", 401},
 		ReasonWrongScheme:        {"wrong_scheme", 401},
 		ReasonMissingID:          {"missing_id", 400},
+		ReasonUnknownTenant:      {"unknown_tenant", 401},
 		ReasonUnmatched:          {"unmatched", 403},
 		ReasonUnknownSource:      {"unknown_source", 500},
 		ReasonAmbiguousPath:      {"ambiguous_path", 400},
@@ -104,7 +105,7 @@ func TestOutcomes(t *testing.T) {
 		if r.String() != "invalid" {
 			t.Errorf("Reason(%d) = %q", r, r)
 		}
-		d := decision{reason: r, set: [3]headerValue{{headerSource, "x"}}}
+		d := decision{reason: r, set: headerValues{{headerSource, "x"}}}
 		d.answer()
 		if d.pass() || d.reason != ReasonInternal || d.status != http.StatusServiceUnavailable {
 			t.Errorf("Reason(%d): pass %v, reason %v, status %d", r, d.pass(), d.reason, d.status)

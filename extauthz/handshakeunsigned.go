@@ -110,8 +110,8 @@ func (b *bound) twitterHandshake(req *request, now time.Time) (d decision, ok bo
 	if !isBase64Text(token) {
 		return decision{}, false
 	}
-	for i := range b.source.Keys {
-		k := &b.source.Keys[i]
+	for i := range b.keys {
+		k := &b.keys[i]
 		if !k.Until.IsZero() && !now.Before(k.Until) {
 			continue
 		}
@@ -157,7 +157,7 @@ func cloudEventsHandshake(req *request) (d decision, ok bool) {
 		rate = strconv.FormatUint(n, 10)
 	}
 	d = textAnswer("")
-	d.set = [...]headerValue{{"allow", http.MethodPost}, {"webhook-allowed-origin", strings.Clone(origin)}, {"webhook-allowed-rate", rate}}
+	d.set = headerValues{{"allow", http.MethodPost}, {"webhook-allowed-origin", strings.Clone(origin)}, {"webhook-allowed-rate", rate}}
 	return d, true
 }
 

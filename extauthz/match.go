@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -26,6 +27,8 @@ type Sources struct {
 	routes []route
 	// loose: some match is not in its loose form, so that even a plain path may be loosely one's that it is not.
 	loose bool
+	// tenants: some match has a tenant in its path.
+	tenants bool
 }
 
 // route is one match, compiled.
@@ -35,6 +38,7 @@ type route struct {
 	path         string // of a prefix without its final slash: "/" is ""
 	loose        string // path as loosePath has it
 	prefix       bool
+	tenant       int // see Match.TenantAt
 	segments     int
 	source       int // index in Sources.sources, or openRoute
 	match        Match
@@ -101,8 +105,10 @@ func (s *Source) validate() error {
 		why = "on_unknown is not set"
 	case s.Lease <= 0:
 		why = "lease must be positive"
-	case s.Verifier != nil && len(s.Keys) == 0:
+	case s.Verifier != nil && len(s.Keys) == 0 && s.Tenants == nil:
 		why = "no key"
+	case s.Tenants != nil && (s.Verifier == nil || len(s.Keys) > 0):
+		why = "secrets of tenants stand alone, and verify"
 	case s.Reply.Status != 0 && (s.Reply.Status < 200 || s.Reply.Status > 599):
 		why = "reply status out of range"
 	case !utf8.ValidString(s.Reply.Body):
@@ -124,25 +130,34 @@ func (s *Sources) addRoute(m Match, source int) error {
 	if m.PathPrefix != "" {
 		r.prefix, r.path = true, strings.TrimSuffix(m.PathPrefix, "/")
 	}
-	if m.Path != "" && m.PathPrefix != "" || m.Path == "" && m.PathPrefix == "" || r.path != "" && r.path[0] != '/' {
+	why := ""
+	switch {
+	case m.Path != "" && m.PathPrefix != "" || m.Path == "" && m.PathPrefix == "" || r.path != "" && r.path[0] != '/':
+		why = "match needs one of path and path_prefix, starting with a slash"
+	case strings.ContainsAny(r.path, "{}") && (source < 0 || r.prefix || !validPattern(r.path)):
+		why = "match may hold {tenant} once, as a whole segment of a source's path"
+	}
+	if why != "" {
 		name := "open"
 		if source >= 0 {
 			name = fmt.Sprintf("source %q", s.sources[source].Name)
 		}
-		return fmt.Errorf("%s: %w: match needs one of path and path_prefix, starting with a slash", name, ErrInvalidSource)
+		return fmt.Errorf("%s: %w: %s", name, ErrInvalidSource, why)
 	}
-	r.segments = strings.Count(r.path, "/")
+	r.segments, r.tenant = strings.Count(r.path, "/"), m.TenantAt()
 	if r.path != "" {
 		r.loose = loosePath(r.path)
 	}
-	s.loose = s.loose || r.loose != r.path
+	// What stands for a tenant and is no tenant's name fits loosely, however plain it is.
+	s.loose = s.loose || r.loose != r.path || r.tenanted()
+	s.tenants = s.tenants || r.tenanted()
 	s.routes = append(s.routes, r)
 	return nil
 }
 
 // compare puts the more particular route first: a host before none (with a port before without), a path before a
-// prefix, the longer path, a method before none, a source before open. The rest of it only makes the order, and so
-// the finding of equals, certain.
+// prefix, the longer path, a literal segment before {tenant}, a method before none, a source before open. The rest of it
+// only makes the order, and so the finding of equals, certain.
 func (r route) compare(o route) int {
 	named := func(s string) int { return min(len(s), 1) }
 	flag := func(b bool) int {
@@ -155,6 +170,7 @@ func (r route) compare(o route) int {
 		-cmp.Compare(named(r.host)+flag(r.port), named(o.host)+flag(o.port)),
 		cmp.Compare(flag(r.prefix), flag(o.prefix)),
 		-cmp.Compare(r.segments, o.segments),
+		-cmp.Compare(r.tenant, o.tenant),
 		-cmp.Compare(named(r.method), named(o.method)),
 		cmp.Compare(min(o.source, 0), min(r.source, 0)),
 		cmp.Compare(r.host, o.host),
@@ -169,8 +185,30 @@ func (r *route) equal(o *route) bool {
 	return r.host == o.host && r.method == o.method && r.path == o.path && r.prefix == o.prefix
 }
 
-// fits reports whether the route takes a path in the form that want is.
-func (r *route) fits(path, want string) bool {
+// tenanted reports whether a segment of the route's path names the tenant.
+func (r *route) tenanted() bool { return r.tenant != math.MaxInt }
+
+// fits reports whether the route takes a raw path.
+func (r *route) fits(path string) bool {
+	if r.tenanted() {
+		segment, ok := cutTenant(path, r.path)
+		return ok && ValidTenant(segment)
+	}
+	return r.covers(path, r.path)
+}
+
+// fitsLoosely is fits for path in its loose form. Any segment may stand for a tenant there: an app that takes it for one
+// must not get it unverified.
+func (r *route) fitsLoosely(path string) bool {
+	if r.tenanted() {
+		_, ok := cutTenant(path, r.loose)
+		return ok
+	}
+	return r.covers(path, r.loose)
+}
+
+// covers reports whether a route without tenant takes a path in the form that want is.
+func (r *route) covers(path, want string) bool {
 	if !r.prefix {
 		return path == want
 	}
@@ -240,7 +278,7 @@ func (s *Sources) find(host, method, path string) int {
 
 func (s *Sources) findExact(host, bare, method, path string) int {
 	for i := range s.routes {
-		if r := &s.routes[i]; r.fits(path, r.path) && r.takes(host, bare, method) {
+		if r := &s.routes[i]; r.fits(path) && r.takes(host, bare, method) {
 			return r.source
 		}
 	}
@@ -251,11 +289,29 @@ func (s *Sources) findExact(host, bare, method, path string) int {
 func (s *Sources) findLoose(host, bare, method, path string) int {
 	path = loosePath(path)
 	for i := range s.routes {
-		if r := &s.routes[i]; r.fits(path, r.loose) && r.takes(host, bare, method) {
+		if r := &s.routes[i]; r.fitsLoosely(path) && r.takes(host, bare, method) {
 			return r.source
 		}
 	}
 	return noRoute
+}
+
+// findTenant is findLoose for a path that is a source's already: another one's only if it has a tenant where the path has
+// something.
+func (s *Sources) findTenant(host, bare, method, path string, source int) int {
+	if !s.tenants {
+		return source
+	}
+	path = loosePath(path)
+	for i := range s.routes {
+		if r := &s.routes[i]; r.fitsLoosely(path) && r.takes(host, bare, method) {
+			if r.tenanted() && r.source >= 0 {
+				return r.source
+			}
+			break
+		}
+	}
+	return source
 }
 
 // hostForms returns host in lower case, and that without port and final dot.

@@ -63,6 +63,7 @@ type gateMetrics struct {
 	secretUses    *prometheus.CounterVec   // source, secret
 	secretLastUse *prometheus.GaugeVec     // source, secret
 	lostBodies    *prometheus.CounterVec   // source, setting
+	tenantFaults  *prometheus.CounterVec   // source
 	verifyNone    prometheus.Gauge
 	reportOnly    prometheus.Gauge
 	paused        prometheus.Gauge
@@ -79,6 +80,10 @@ type sourceState struct {
 	reports  [reasonCount]prometheus.Counter
 	duration prometheus.Observer
 	lost     [settingCount]prometheus.Counter
+	// tenantFaults counts what was found wrong with tenants' secrets.
+	tenantFaults prometheus.Counter
+	tenantLog    sometimes
+	tenants      *tenantKeys // of the last Swap, which alone uses it; nil: none
 
 	lines      loglimit.Limiter // of the log
 	lostLog    [settingCount]sometimes
@@ -114,6 +119,10 @@ func (m *gateMetrics) register(r prometheus.Registerer, inFlight func() float64)
 		Name: "sidehook_extauthz_body_not_forwarded_total",
 		Help: "Requests whose body the mesh lost or changed, by the setting to mend.",
 	}, []string{"source", "setting"})
+	m.tenantFaults = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidehook_extauthz_tenant_secret_faults_total",
+		Help: "Times that a tenant's secret, or the folder of them, was found unfit; the log names the tenant.",
+	}, []string{"source"})
 	m.verifyNone = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "sidehook_extauthz_unverified_sources",
 		Help: "Sources with verify: none. Anybody can send to them.",
@@ -138,7 +147,7 @@ func (m *gateMetrics) register(r prometheus.Registerer, inFlight func() float64)
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.checks, m.duration, m.reports, m.secretUses, m.secretLastUse, m.lostBodies, m.verifyNone, m.reportOnly, m.paused, m.bodies,
+		m.checks, m.duration, m.reports, m.secretUses, m.secretLastUse, m.lostBodies, m.tenantFaults, m.verifyNone, m.reportOnly, m.paused, m.bodies,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -160,6 +169,7 @@ func (m *gateMetrics) resolve(source string) *sourceState {
 	if source == unconfigured {
 		return s
 	}
+	s.tenantFaults = m.tenantFaults.WithLabelValues(source)
 	for r := Reason(1); r < reasonCount; r++ {
 		s.reports[r] = m.reports.WithLabelValues(source, r.String())
 	}
@@ -216,7 +226,7 @@ func (m *gateMetrics) swap(sources []*Source) []bound {
 		if src.Enforce == EnforceReport {
 			reporting++
 		}
-		all = append(all, bind(src, s, m.secrets(src.Name, len(src.Keys))))
+		all = append(all, bind(src, s, m.secrets(src.Name, src.secretCount())))
 	}
 	for name := range m.sources {
 		if !stay[name] {
@@ -234,7 +244,7 @@ func (m *gateMetrics) drop(source string) {
 	labels := prometheus.Labels{"source": source}
 	for _, v := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.checks, m.duration, m.reports, m.secretUses, m.secretLastUse, m.lostBodies} {
+	}{m.checks, m.duration, m.reports, m.secretUses, m.secretLastUse, m.lostBodies, m.tenantFaults} {
 		v.DeletePartialMatch(labels)
 	}
 }

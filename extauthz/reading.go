@@ -17,7 +17,8 @@ const (
 // former is returned. overflow reports a path with too many readings to look at.
 //
 // A format at the end (/hooks.json) leads Rails and others to the handler of /hooks too. It counts only where no source
-// has the raw path: two that differ in it are what the user wrote.
+// has the raw path: two that differ in it are what the user wrote. So are two sources whose paths differ in letters only,
+// but not two of which one takes, in a tenant's place, what no tenant is called.
 func (s *Sources) ambiguous(host, method, path string, raw int) (source int, overflow bool) {
 	if len(s.sources) == 0 {
 		return noRoute, false
@@ -38,6 +39,9 @@ func (s *Sources) ambiguous(host, method, path string, raw int) (source int, ove
 		i := find(p)
 		if i < 0 && raw < 0 {
 			i = find(cutFormat(p))
+		}
+		if i >= 0 && i == raw {
+			i = s.findTenant(host, bare, method, p, raw)
 		}
 		if i < 0 || i == raw {
 			return true

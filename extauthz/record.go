@@ -14,6 +14,7 @@ const (
 	keyReason     = "reason"
 	keyWould      = "would"
 	keyStatus     = "status"
+	keyTenant     = "tenant"
 	keyEventID    = "event_id"
 	keyEventType  = "event_type"
 	keyMethod     = "method"
@@ -62,7 +63,7 @@ func (s *Server) record(ctx context.Context, req *request, d *decision, start ti
 			return
 		}
 	}
-	var space [14]slog.Attr
+	var space [15]slog.Attr
 	attrs := append(space[:0],
 		slog.String(keySource, source),
 		slog.String(keyReason, d.reason.String()),
@@ -74,6 +75,9 @@ func (s *Server) record(ctx context.Context, req *request, d *decision, start ti
 		slog.String(keyRequestID, bounded(req.id)),
 		slog.Float64(keyDuration, float64(elapsed.Microseconds())/1000),
 	)
+	if d.tenant != "" {
+		attrs = append(attrs, slog.String(keyTenant, d.tenant))
+	}
 	if d.would != 0 {
 		attrs = append(attrs, slog.String(keyWould, d.would.String()))
 	}

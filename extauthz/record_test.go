@@ -181,8 +181,8 @@ func TestMetricsFollowSources(t *testing.T) {
 		return count
 	}
 	before := series()
-	// checks, reports: one a reason; lost bodies: one a setting; a histogram; two secrets, each with two series.
-	want := 2*(int(reasonCount)-1) + int(settingCount) - 1 + 1 + 2*2
+	// checks, reports: one a reason; lost bodies: one a setting; a histogram; faults of tenants; two secrets, each with two series.
+	want := 2*(int(reasonCount)-1) + int(settingCount) - 1 + 1 + 1 + 2*2
 	if before["payments"] != want || before["trial"] != want || before["anybody"] != want-4 || before["unknown"] == 0 || before[""] == 0 {
 		t.Errorf("series %v, want %d for payments", before, want)
 	}

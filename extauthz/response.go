@@ -17,6 +17,7 @@ const (
 	headerSource    = "x-sidehook-source"
 	headerEventID   = "x-sidehook-event-id"
 	headerEventType = "x-sidehook-event-type"
+	headerTenant    = "x-sidehook-tenant"
 	headerReport    = "x-sidehook-report"
 )
 

@@ -39,7 +39,7 @@ func TestResponse(t *testing.T) {
 			name: "pass",
 			d: decision{
 				reason: ReasonPassed, ref: "AQ", remove: []string{"x_sidehook_source"},
-				set: [3]headerValue{{headerSource, "payments"}, {headerEventID, "evt_1"}},
+				set: headerValues{{headerSource, "payments"}, {headerEventID, "evt_1"}},
 			},
 			want: &authv3.CheckResponse{
 				Status: &statuspb.Status{},

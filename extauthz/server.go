@@ -88,7 +88,9 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Swap(sources *Sources) {
 	s.swapping.Lock()
 	defer s.swapping.Unlock()
-	s.table.Store(&table{sources: sources, bound: s.metrics.swap(sources.All())})
+	next := &table{sources: sources, bound: s.metrics.swap(sources.All())}
+	s.bindTenants(next.bound)
+	s.table.Store(next)
 	s.countPaused()
 }
 
@@ -196,7 +198,7 @@ func (s *Server) judge(ctx context.Context, req *request) decision {
 
 // settle turns what a source's examination found into the decision. A refusal of zero reason is none.
 func (s *Server) settle(ctx context.Context, b *bound, req *request, v verified, refusal decision) (d decision) {
-	defer func() { d.in = b }()
+	defer func() { d.in, d.tenant = b, v.tenant }()
 	reporting := b.source.Enforce == EnforceReport
 	if refusal.reason != 0 && !reporting {
 		return refusal

@@ -82,7 +82,8 @@ type OrderBy struct {
 }
 
 // Match selects requests. Exactly one of Path and PathPrefix is set; both compare whole segments of the raw path.
-// An empty Host or Method matches every one.
+// An empty Host or Method matches every one. A segment of a source's Path may be TenantSegment, which stands for any name of a
+// tenant: see ValidTenant.
 type Match struct {
 	Host       string
 	Path       string
@@ -108,6 +109,10 @@ type Source struct {
 	// Verifier is nil only where the configuration says verify: none.
 	Verifier *signature.Verifier
 	Keys     []signature.Key
+	// Tenants holds the secrets of a source whose path names the tenant, in place of Keys; nil: the source has none.
+	Tenants *TenantSecrets
+	// Tenant is where a verified message names its tenant. Where the path names one too, both have to be the same.
+	Tenant TenantValue
 	// Tolerance bounds |now - signed time|, both ways, unless the scheme says otherwise.
 	Tolerance time.Duration
 	Enforce   Enforce

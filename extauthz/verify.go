@@ -24,14 +24,16 @@ type bound struct {
 	source  *Source
 	state   *sourceState
 	secrets secretHandles
-	origin  string // public URL without fragment and final slash
+	keys    []signature.Key // of the source, or of the tenant whose request is examined
+	tenants *tenantKeys     // nil: it has none
+	origin  string          // public URL without fragment and final slash
 	maxBody int64
 }
 
 // bind makes a bound.
 func bind(src *Source, state *sourceState, secrets secretHandles) bound {
 	origin, _, _ := strings.Cut(src.PublicURL, "#")
-	b := bound{source: src, state: state, secrets: secrets, origin: strings.TrimRight(origin, "/"), maxBody: src.MaxBodyBytes}
+	b := bound{source: src, state: state, secrets: secrets, keys: src.Keys, origin: strings.TrimRight(origin, "/"), maxBody: src.MaxBodyBytes}
 	if b.maxBody <= 0 {
 		b.maxBody = DefaultMaxBodyBytes
 	}
@@ -67,6 +69,7 @@ func (t *table) route(req *request) (*bound, Reason) {
 
 // verified is what a verified message says of itself. It shares no memory with the message.
 type verified struct {
+	tenant    string // empty: none
 	id        string // as keys hold it; empty: the scheme has none
 	event     string // id as headers and logs hold it
 	eventType string
@@ -84,12 +87,34 @@ func (b *bound) examine(req *request, now time.Time) (verified, decision) {
 	if b.source.Verifier == nil {
 		return verified{}, decision{}
 	}
+	tenant, ok := b.tenant(req.path())
+	if !ok {
+		return verified{}, decision{reason: ReasonUnknownTenant}
+	}
+	tenant = strings.Clone(tenant)
+	if b.tenants != nil {
+		own := *b
+		var d decision
+		if own.keys, d.reason, d.err = b.tenants.of(tenant, now); d.reason != 0 {
+			return verified{tenant: tenant}, d
+		}
+		b = &own
+	}
+	v, d := b.verify(req, tenant, now)
+	if d.reason != 0 {
+		v.tenant = tenant
+	}
+	return v, d
+}
+
+// verify judges a message that is whole, of the tenant that its path names, with the keys at hand.
+func (b *bound) verify(req *request, tenant string, now time.Time) (verified, decision) {
 	if d, ok := b.unsignedHandshake(req, now); ok {
 		return verified{}, b.paced(d, now)
 	}
 	msg := req.message(b.origin)
 	msg.MaxBody = b.maxBody
-	verdict := b.source.Verifier.Verify(&msg, b.source.Keys, now, b.source.Tolerance)
+	verdict := b.source.Verifier.Verify(&msg, b.keys, now, b.source.Tolerance)
 	switch verdict.Reason {
 	case signature.ReasonOK:
 		b.secrets.used(verdict.Key, now)
@@ -99,7 +124,11 @@ func (b *bound) examine(req *request, now time.Time) (verified, decision) {
 		if verdict.ID == "" && b.source.RequireID {
 			return verified{}, decision{reason: ReasonMissingID}
 		}
-		v := b.remember(&verdict)
+		tenant, ok := b.named(req, tenant)
+		if !ok {
+			return verified{}, decision{reason: ReasonUnknownTenant}
+		}
+		v := b.remember(&verdict, tenant)
 		v.about = b.tell(&msg, v.eventType)
 		return v, decision{}
 	case signature.ReasonMissingSignature:
@@ -195,28 +224,27 @@ func (b *bound) unzipped(req *request) int64 {
 
 // key returns the key of that index, or nil.
 func (b *bound) key(index int) *signature.Key {
-	if index < 0 || index >= len(b.source.Keys) {
+	if index < 0 || index >= len(b.keys) {
 		return nil
 	}
-	return &b.source.Keys[index]
+	return &b.keys[index]
 }
 
 // remember copies out of a verdict what outlives the message.
-func (b *bound) remember(v *signature.Verdict) verified {
-	r := verified{id: keyID(v.ID), eventType: strings.Clone(v.Type[:min(len(v.Type), maxIDLen)])}
+func (b *bound) remember(v *signature.Verdict, tenant string) verified {
+	r := verified{tenant: tenant, id: keyID(v.ID), eventType: strings.Clone(v.Type[:min(len(v.Type), maxIDLen)])}
 	r.event = headerText(r.id)
 	if r.kind = headerText(r.eventType); len(v.Type) > maxIDLen {
 		r.kind = hashed(v.Type)
 	}
 	if b.source.ContentWindow > 0 {
-		r.content = contentKey(v)
+		r.content = contentKey(v, tenant)
 	}
 	return r
 }
 
-// contentKey is the second key of an event: what was signed, the type, and the tenant, which is none as yet.
-func contentKey(v *signature.Verdict) [sha256.Size]byte {
-	const tenant = ""
+// contentKey is the second key of an event: what was signed, the type, and the tenant.
+func contentKey(v *signature.Verdict, tenant string) [sha256.Size]byte {
 	h := sha256.New()
 	var length [8]byte
 	h.Write(v.ContentHash[:])
@@ -232,7 +260,7 @@ func contentKey(v *signature.Verdict) [sha256.Size]byte {
 func (b *bound) claimRequest(v verified) ClaimRequest {
 	src := b.source
 	ask := ClaimRequest{
-		Key:           Key{Source: src.Name, ID: v.id},
+		Key:           Key{Source: src.Name, Tenant: v.tenant, ID: v.id},
 		ContentHash:   v.content,
 		ContentWindow: src.ContentWindow,
 		Lease:         src.Lease,
@@ -246,7 +274,7 @@ func (b *bound) claimRequest(v verified) ClaimRequest {
 		Whole:         v.whole,
 	}
 	for _, name := range src.Was {
-		ask.Was = append(ask.Was, Key{Source: name, ID: v.id})
+		ask.Was = append(ask.Was, Key{Source: name, Tenant: v.tenant, ID: v.id})
 	}
 	return ask
 }
@@ -260,6 +288,9 @@ func (b *bound) passing(req *request, v verified) decision {
 	}
 	if v.kind != "" {
 		d.set[2] = headerValue{headerEventType, v.kind}
+	}
+	if v.tenant != "" {
+		d.set[3] = headerValue{headerTenant, v.tenant}
 	}
 	d.remove = d.lost(req.reserved)
 	return d

@@ -16,12 +16,12 @@ func TestWireAnswerAgrees(t *testing.T) {
 	t.Parallel()
 	pass := decision{
 		reason: ReasonPassed, ref: testRef("evt_1"),
-		set:    [3]headerValue{{headerSource, "payments"}, {headerEventID, "evt_1"}, {headerEventType, ""}},
+		set:    headerValues{{headerSource, "payments"}, {headerEventID, "evt_1"}, {headerEventType, ""}},
 		remove: []string{"x-sidehook-report", "x_sidehook_source", ""},
 	}
 	rows := map[string]decision{
 		"pass":           pass,
-		"report":         {reason: ReasonReported, set: [3]headerValue{1: {headerReport, "bad_signature"}}},
+		"report":         {reason: ReasonReported, set: headerValues{1: {headerReport, "bad_signature"}}},
 		"open":           {reason: ReasonOpen},
 		"own reply":      {reason: ReasonDuplicate, status: 202, contentType: "text/xml", body: "<ok/>"},
 		"bodyless reply": {reason: ReasonDuplicate, status: 204},
@@ -70,7 +70,7 @@ func FuzzWireAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reason uint8, status int, contentType, body string, retry int64, source, event, remove, ref string) {
 		d := decision{
 			reason: Reason(reason), status: status, contentType: contentType, body: body, retry: time.Duration(retry), nosniff: retry%2 == 0, ref: ref,
-			set: [3]headerValue{{headerSource, source}, {headerEventID, event}},
+			set: headerValues{{headerSource, source}, {headerEventID, event}},
 		}
 		if remove != "" {
 			d.remove = []string{remove, "x-sidehook-b"}
@@ -88,7 +88,7 @@ func TestWireAnswerRefusesBadText(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]decision{
 		"body":      {reason: ReasonHandshake, body: "\xff"},
-		"header":    {reason: ReasonPassed, set: [3]headerValue{{headerEventID, "\xff"}}},
+		"header":    {reason: ReasonPassed, set: headerValues{{headerEventID, "\xff"}}},
 		"removed":   {reason: ReasonPassed, remove: []string{"x-sidehook-\xff"}},
 		"reference": {reason: ReasonPassed, ref: "\xff"},
 	} {

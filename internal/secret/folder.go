@@ -46,10 +46,14 @@ func (f Folder) Path() string { return f.path }
 type Print struct {
 	info    fs.FileInfo
 	settled bool
+	unsure  bool // nobody could look: the same as nothing
 }
 
 // Same reports whether what had the print p when it was read is for certain what has o now.
 func (p Print) Same(o Print) bool {
+	if p.unsure || o.unsure {
+		return false
+	}
 	if p.info == nil || o.info == nil {
 		return p.info == nil && o.info == nil
 	}
@@ -74,40 +78,67 @@ func (f Folder) Load(name string) (Secret, Print, error) {
 		err = check(text)
 	}
 	if err != nil {
+		p.unsure = p.info == nil && !errors.Is(err, ErrNoFile)
 		return Secret{}, p, fmt.Errorf("file %s: %w", filepath.Join(f.path, name), err)
 	}
 	return New(text), p, nil
 }
 
-// Stat returns the print of the file of that name, without reading it: the zero one where there is none.
-func (f Folder) Stat(name string) (Print, error) {
-	p, err := f.open(name, func(*os.File) error { return nil })
-	if errors.Is(err, ErrNoFile) {
-		return Print{}, nil
-	}
+// Stat returns the prints of the files of those names, without reading them: the zero one where Load returns ErrNoFile.
+func (f Folder) Stat(names ...string) ([]Print, error) {
+	root, err := f.root()
 	if err != nil {
-		return Print{}, fmt.Errorf("file %s: %w", filepath.Join(f.path, name), err)
-	}
-	return p, nil
-}
-
-// open hands the file of that name to read.
-func (f Folder) open(name string, read func(*os.File) error) (Print, error) {
-	root, err := os.OpenRoot(f.path)
-	if err != nil {
-		return Print{}, fmt.Errorf("%w: %w", ErrFolder, err)
+		return nil, err
 	}
 	defer root.Close()
-	var file *os.File
+	prints := make([]Print, len(names))
+	for i, name := range names {
+		info, err := again(root, name, root.Stat)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, fmt.Errorf("file %s: %w", filepath.Join(f.path, name), err)
+		case info.Mode().IsRegular():
+			prints[i] = printOf(info)
+		default:
+			prints[i].unsure = !info.IsDir()
+		}
+	}
+	return prints, nil
+}
+
+func (f Folder) root() (*os.Root, error) {
+	root, err := os.OpenRoot(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
+	}
+	return root, nil
+}
+
+// again looks a name up until its link, if it is one, leads somewhere.
+func again[T any](root *os.Root, name string, look func(string) (T, error)) (found T, err error) {
 	for range maxSwaps {
-		// Whoever opens a pipe would wait for its writer.
-		if file, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0); !errors.Is(err, fs.ErrNotExist) {
+		if found, err = look(name); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		if _, gone := root.Lstat(name); gone != nil {
 			break
 		}
 	}
+	return found, err
+}
+
+// open hands the file of that name to read.
+func (f Folder) open(name string, read func(*os.File) error) (Print, error) {
+	root, err := f.root()
+	if err != nil {
+		return Print{}, err
+	}
+	defer root.Close()
+	file, err := again(root, name, func(name string) (*os.File, error) {
+		// Whoever opens a pipe would wait for its writer.
+		return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return Print{}, ErrNoFile
 	}

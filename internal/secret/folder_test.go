@@ -124,7 +124,7 @@ func TestFolderStat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p
+		return p[0]
 	}
 	then := time.Now().Add(-time.Hour)
 	age := func(by time.Duration) {
@@ -158,6 +158,19 @@ func TestFolderStat(t *testing.T) {
 				t.Fatal(err)
 			}
 			age(0)
+		},
+		// A pipe, and then nothing, are not the same nothing.
+		"kind": func() {
+			if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			before := stat()
+			if _, read, err := f.Load("a"); !errors.Is(err, ErrNotRegular) || read.Same(Print{}) || before.Same(Print{}) {
+				t.Errorf("a pipe is the same as nothing, or %v", err)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
 		},
 	} {
 		write(t, path, "one")

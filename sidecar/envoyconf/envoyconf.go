@@ -114,6 +114,7 @@ var forged = []string{
 	"x-sidehook-source",
 	"x-sidehook-event-id",
 	"x-sidehook-event-type",
+	"x-sidehook-tenant",
 	"x-sidehook-report",
 }
 
