@@ -213,7 +213,7 @@ type decision struct {
 type headerValue struct{ name, value string }
 
 // headerValues are those of one decision.
-type headerValues [4]headerValue
+type headerValues [5]headerValue
 
 // pass reports whether the request goes to the app.
 func (d *decision) pass() bool { return d.reason < reasonCount && outcomes[d.reason].pass }

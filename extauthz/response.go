@@ -19,6 +19,8 @@ const (
 	headerEventType = "x-sidehook-event-type"
 	headerTenant    = "x-sidehook-tenant"
 	headerReport    = "x-sidehook-report"
+	// headerSeenIDs names the events of a request that the app has already, for one that has others too.
+	headerSeenIDs = "x-sidehook-seen-ids"
 )
 
 // response makes the CheckResponse of d, which answer has completed. Code 0 means to Envoy: to the app, whatever else

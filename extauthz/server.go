@@ -255,6 +255,7 @@ func (s *Server) admit(ctx context.Context, b *bound, req *request, v verified) 
 	}
 	pass := b.passing(req, v)
 	pass.reason, pass.ref = ReasonPassed, encodeRef(ask.Key, claim.Token)
+	pass.tellSeen(claim.Seen)
 	if ctx.Err() != nil {
 		d.reason, d.err = ReasonCancelled, errors.Join(context.Cause(ctx), s.release(ctx, ask.Key, claim.Token))
 		return d

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -294,6 +295,15 @@ func (b *bound) passing(req *request, v verified) decision {
 	}
 	d.remove = d.lost(req.reserved)
 	return d
+}
+
+// tellSeen names the events of a request that passes which the app has.
+func (d *decision) tellSeen(ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	d.set[len(d.set)-1] = headerValue{headerSeenIDs, seenText(ids)}
+	d.remove = slices.DeleteFunc(d.remove, func(name string) bool { return name == headerSeenIDs })
 }
 
 // report lets through what a source that only reports would have refused, or passed: a verified message with our
