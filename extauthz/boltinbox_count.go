@@ -183,6 +183,8 @@ type StateSummary struct {
 	Count  int64
 	Bytes  int64     // of keys and values
 	Oldest time.Time // the hour in which the oldest of them was first claimed
+	// Reason is the last outcome of an attempt that led to this state or kept it there; empty: none, or not known.
+	Reason string
 }
 
 // Summary returns the counts by source and state, in that order, from counters: its cost does not depend on the

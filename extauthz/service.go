@@ -4,19 +4,15 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sidehook/sidehook/internal/actor"
 	inboxv1 "github.com/sidehook/sidehook/pb/sidehook/inbox/v1"
@@ -31,6 +27,7 @@ type EventStore interface {
 	List(ctx context.Context, f Filter, cursor string, rows int) (Page, error)
 	Get(key Key) (Record, error)
 	Release(ctx context.Context, key Key) error
+	Discard(ctx context.Context, key Key) error
 	Summary() ([]StateSummary, error)
 }
 
@@ -51,10 +48,12 @@ type StoreCopier interface {
 	WriteTo(ctx context.Context, w io.Writer) error
 }
 
-// ServiceConfig is what a Service stands on. All fields are required but Store and Logger.
+// ServiceConfig is what a Service stands on. Required are Events, Sources and Status.
 type ServiceConfig struct {
 	Events  EventStore
 	Sources SourceControl
+	// Stored are the events that are kept for the app. Nil: there are none.
+	Stored StoredRecords
 	// Store is what BackUpStore copies. Nil: there is none.
 	Store StoreCopier
 	// UntilFull estimates when the store will be full; see [store.Store.UntilFull]. Nil: nobody does.
@@ -68,7 +67,6 @@ type ServiceConfig struct {
 // Service implements the admin API of the inbox, pb/sidehook/inbox/v1. Who may call it is the listener's business.
 // It is safe for concurrent use.
 type Service struct {
-	inboxv1connect.UnimplementedInboxServiceHandler
 	cfg ServiceConfig
 	// change serialises what changes a source, so that an audit line's before and after are of one change.
 	change sync.Mutex
@@ -84,107 +82,10 @@ func NewService(cfg ServiceConfig) *Service {
 	if cfg.UntilFull == nil {
 		cfg.UntilFull = func() (time.Duration, bool) { return 0, false }
 	}
+	if cfg.Stored == nil {
+		cfg.Stored = noStored{}
+	}
 	return &Service{cfg: cfg}
-}
-
-// ListEvents implements inboxv1connect.InboxServiceHandler.
-func (s *Service) ListEvents(ctx context.Context, req *connect.Request[inboxv1.ListEventsRequest]) (*connect.Response[inboxv1.ListEventsResponse], error) {
-	f, cursor, err := eventFilter(req.Msg)
-	if err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	page, err := s.cfg.Events.List(ctx, f, cursor, int(cmp.Or(req.Msg.GetPageSize(), DefaultPageRows)))
-	if err != nil {
-		return nil, s.failure(ctx, "list events", err)
-	}
-	res := &inboxv1.ListEventsResponse{Events: make([]*inboxv1.Event, len(page.Records))}
-	for i, e := range page.Records {
-		res.Events[i] = eventMessage(e)
-	}
-	if page.Next != "" {
-		res.NextPageToken = tokenPrefix(f) + page.Next
-	}
-	return connect.NewResponse(res), nil
-}
-
-// GetEvent implements inboxv1connect.InboxServiceHandler.
-func (s *Service) GetEvent(ctx context.Context, req *connect.Request[inboxv1.GetEventRequest]) (*connect.Response[inboxv1.GetEventResponse], error) {
-	key, err := eventKey(req.Msg.GetSource(), req.Msg.GetId())
-	if err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	e, err := s.cfg.Events.Get(key)
-	if err != nil {
-		return nil, s.failure(ctx, "get event", err)
-	}
-	return connect.NewResponse(&inboxv1.GetEventResponse{Event: eventMessage(e)}), nil
-}
-
-// Summarize implements inboxv1connect.InboxServiceHandler.
-func (s *Service) Summarize(ctx context.Context, req *connect.Request[inboxv1.SummarizeRequest]) (*connect.Response[inboxv1.SummarizeResponse], error) {
-	counts, err := s.cfg.Events.Summary()
-	if err != nil {
-		return nil, s.failure(ctx, "summarize the inbox", err)
-	}
-	only := req.Msg.GetSource()
-	bySource := make(map[string]*inboxv1.SourceSummary)
-	summary := func(name string) *inboxv1.SourceSummary {
-		m := bySource[name]
-		if m == nil {
-			m = &inboxv1.SourceSummary{Source: name, States: emptyStates()}
-			bySource[name] = m
-		}
-		return m
-	}
-	for _, src := range s.cfg.Sources.Configured() {
-		if only == "" || src.Name == only {
-			summary(src.Name).Configured = true
-		}
-	}
-	for _, c := range counts {
-		if only != "" && c.Source != only {
-			continue
-		}
-		if c.Count == 0 && bySource[c.Source] == nil {
-			continue // a source that is gone, and so are its events
-		}
-		for _, st := range summary(c.Source).States {
-			if st.State == stateMessage(c.State) {
-				st.Count, st.Bytes, st.OldestTime = c.Count, c.Bytes, timeMessage(c.Oldest)
-			}
-		}
-	}
-	if only != "" && len(bySource) == 0 {
-		return nil, noSource(only)
-	}
-	res := &inboxv1.SummarizeResponse{}
-	if left, ok := s.cfg.UntilFull(); ok {
-		res.HoursUntilFull = new(left.Hours())
-	}
-	for _, m := range bySource {
-		res.Sources = append(res.Sources, m)
-	}
-	slices.SortFunc(res.Sources, func(a, b *inboxv1.SourceSummary) int { return cmp.Compare(a.Source, b.Source) })
-	return connect.NewResponse(res), nil
-}
-
-// ReleaseEvent implements inboxv1connect.InboxServiceHandler.
-func (s *Service) ReleaseEvent(ctx context.Context, req *connect.Request[inboxv1.ReleaseEventRequest]) (*connect.Response[inboxv1.ReleaseEventResponse], error) {
-	key, err := eventKey(req.Msg.GetSource(), req.Msg.GetId())
-	if err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	was, err := s.cfg.Events.Get(key)
-	if err == nil {
-		err = s.cfg.Events.Release(ctx, key)
-	}
-	if err != nil {
-		return nil, s.failure(ctx, "release event", err)
-	}
-	e := eventMessage(was)
-	s.audit(ctx, "inbox release", was.State.String(), StateReleased.String(),
-		slog.String("source", e.GetSource()), slog.String("event_id", e.GetId()))
-	return connect.NewResponse(&inboxv1.ReleaseEventResponse{Event: e}), nil
 }
 
 // ListSources implements inboxv1connect.InboxServiceHandler.
@@ -284,8 +185,13 @@ func (s *Service) sourceMessage(src *Source) *inboxv1.Source {
 func (s *Service) failure(ctx context.Context, step string, err error) error {
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return connect.NewError(connect.CodeNotFound,
-			errors.New("the inbox holds no event of this source and id: its next delivery passes, unless its type is left out"))
+		return connect.NewError(connect.CodeNotFound, errNoEvent)
+	case errors.Is(err, ErrState):
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, ErrFilter):
+		return invalid(err)
+	case errors.Is(err, ErrJobs):
+		return connect.NewError(connect.CodeResourceExhausted, err)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, context.Canceled)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -308,7 +214,11 @@ func (s *Service) audit(ctx context.Context, what, before, after string, target 
 var (
 	errNoSourceName = errors.New("source: required")
 	errNoEventID    = errors.New("id: required")
+	errNoEvent      = errors.New("the inbox holds no event of this source and id: its next delivery passes, unless its type is left out")
 )
+
+// invalid answers a request that breaks the rules at its fields.
+func invalid(err error) error { return connect.NewError(connect.CodeInvalidArgument, err) }
 
 func noSource(name string) error {
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf("no source named %q: `sidehook source list` shows those that are configured", name))
@@ -319,67 +229,4 @@ func pauseWord(paused bool) string {
 		return "paused"
 	}
 	return "running"
-}
-
-// eventFilter checks and translates a ListEventsRequest.
-func eventFilter(m *inboxv1.ListEventsRequest) (f Filter, cursor string, err error) {
-	var errs []error
-	if n := m.GetPageSize(); n < 0 || n > MaxPageRows {
-		errs = append(errs, fmt.Errorf("page_size: %d is not within 0 to %d", n, MaxPageRows))
-	}
-	f.Source = m.GetSource()
-	if f.State, err = stateOf(m.GetState()); err != nil {
-		errs = append(errs, err)
-	}
-	if f.Type, err = unescape(m.GetType()); err != nil {
-		errs = append(errs, fmt.Errorf("type: %w", err))
-	}
-	for _, b := range []struct {
-		name string
-		from *timestamppb.Timestamp
-		to   *time.Time
-	}{{"since", m.GetSince(), &f.Since}, {"until", m.GetUntil(), &f.Until}} {
-		if b.from == nil {
-			continue
-		}
-		if err := b.from.CheckValid(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", b.name, err))
-		}
-		*b.to = b.from.AsTime()
-	}
-	if m.GetSince() != nil && m.GetUntil() != nil && !f.Since.Before(f.Until) {
-		errs = append(errs, errors.New("until: not after since, so that nothing can match"))
-	}
-	if token := m.GetPageToken(); token != "" {
-		var ok bool
-		if cursor, ok = strings.CutPrefix(token, tokenPrefix(f)); !ok || cursor == "" {
-			errs = append(errs, errors.New("page_token: not one that this API gave for these filters"))
-		}
-	}
-	return f, cursor, errors.Join(errs...)
-}
-
-// tokenPrefix stands before the inbox's cursor in a page token and names the filters that the cursor belongs to:
-// going on with other ones would leave out rows in silence. Times are not among them, for people give them as how long
-// ago.
-func tokenPrefix(f Filter) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %d %q", f.Source, f.State, f.Type)
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:6]) + "."
-}
-
-// eventKey checks and translates the name of an event.
-func eventKey(source, id string) (Key, error) {
-	var errs []error
-	if source == "" {
-		errs = append(errs, errNoSourceName)
-	}
-	if id == "" {
-		errs = append(errs, errNoEventID)
-	}
-	raw, err := unescape(id)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("id: %w", err))
-	}
-	return Key{Source: source, ID: keyID(raw)}, errors.Join(errs...)
 }

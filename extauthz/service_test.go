@@ -84,6 +84,17 @@ func (f *fakeEvents) Release(_ context.Context, key Key) error {
 	return nil
 }
 
+func (f *fakeEvents) Discard(_ context.Context, key Key) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := f.find(key)
+	if f.err != nil || i < 0 {
+		return cmp.Or(f.err, ErrNotFound)
+	}
+	f.rows[i].State = StateDiscarded
+	return nil
+}
+
 func (f *fakeEvents) Summary() ([]StateSummary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,6 +155,12 @@ func newTestService(rows ...Record) (*Service, *fakeEvents, *bytes.Buffer) {
 		Status: func(context.Context) *inboxv1.GetStatusResponse { return &inboxv1.GetStatusResponse{Version: "v1.2.3"} },
 		Logger: slog.New(slog.NewJSONHandler(log, nil)),
 	}), events, log
+}
+
+// testToken begins a page token of a listing by rows.
+func testToken(f StoredFilter) string {
+	l := listing{StoredFilter: f, state: f.State}
+	return l.tokenPrefix() + tokenClaims
 }
 
 func record(source, id string, state State) Record {
@@ -216,8 +233,13 @@ func TestListEventsRefuses(t *testing.T) {
 		{"time out of range", &inboxv1.ListEventsRequest{Since: &timestamppb.Timestamp{Nanos: -1}}, "since"},
 		{"empty range", &inboxv1.ListEventsRequest{Since: at, Until: at}, "until"},
 		{"token of nobody", &inboxv1.ListEventsRequest{PageToken: "a+b="}, "page_token"},
-		{"token of other filters", &inboxv1.ListEventsRequest{Source: "payments", PageToken: tokenPrefix(Filter{Source: "chat"}) + "x"}, "page_token"},
-		{"token without cursor", &inboxv1.ListEventsRequest{PageToken: tokenPrefix(Filter{})}, "page_token"},
+		{"token of other filters", &inboxv1.ListEventsRequest{Source: "payments", PageToken: testToken(StoredFilter{Source: "chat"}) + "x"}, "page_token"},
+		{"token without cursor", &inboxv1.ListEventsRequest{PageToken: testToken(StoredFilter{})}, "page_token"},
+		{"token of the other listing", &inboxv1.ListEventsRequest{
+			State: inboxv1.EventState_EVENT_STATE_DEAD, PageToken: testToken(StoredFilter{State: StateDead}) + "x",
+		}, "page_token"},
+		{"reason of what has no attempts", &inboxv1.ListEventsRequest{Reason: "rejected"}, "reason"},
+		{"tenant badly escaped", &inboxv1.ListEventsRequest{Tenant: "%"}, "tenant"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -369,12 +391,12 @@ func TestSummarize(t *testing.T) {
 	t.Parallel()
 	s, _, _ := newTestService(record("gone", "a", StateUnknown), record("payments", "a", StateDone), record("payments", "b", StateDone))
 	states := func(pending, unknown, done int64) []*inboxv1.StateSummary {
-		out := make([]*inboxv1.StateSummary, len(States))
-		for i, s := range States {
-			n := map[State]int64{StatePending: pending, StateUnknown: unknown, StateDone: done}[s]
-			out[i] = &inboxv1.StateSummary{State: stateMessage(s), Count: n, Bytes: 100 * n}
-			if n > 0 {
-				out[i].OldestTime = timestamppb.New(seenAt)
+		out := emptyStates()
+		for _, m := range out {
+			m.Count = map[State]int64{StatePending: pending, StateUnknown: unknown, StateDone: done}[State(m.State)]
+			m.Bytes = 100 * m.Count
+			if m.Count > 0 {
+				m.OldestTime = timestamppb.New(seenAt)
 			}
 		}
 		return out
@@ -451,10 +473,13 @@ func TestEventKeyRefuses(t *testing.T) {
 	}
 }
 
-// The numbers and the words of the two enums are alike.
+// The numbers and the words of the two enums are alike, and no state is missing in either.
 func TestEventStateWords(t *testing.T) {
 	t.Parallel()
-	for _, s := range States {
+	if got, want := int(StateOrphaned)+1, len(inboxv1.EventState_name); got != want {
+		t.Fatalf("%d states and the unspecified one here, %d in the schema", got-1, want)
+	}
+	for s := StatePending; s <= StateOrphaned; s++ {
 		if got, want := "EVENT_STATE_"+s.String(), stateMessage(s).String(); got != want {
 			t.Errorf("state %d is %s here and %s in the schema", s, got, want)
 		}

@@ -23,28 +23,41 @@ func stateOf(s inboxv1.EventState) (State, error) {
 	return State(s), nil
 }
 
+// emptyStates has a summary for each state that is counted: what is DELIVERING is counted as STORED.
 func emptyStates() []*inboxv1.StateSummary {
-	out := make([]*inboxv1.StateSummary, len(States))
-	for i, s := range States {
-		out[i] = &inboxv1.StateSummary{State: stateMessage(s)}
+	var out []*inboxv1.StateSummary
+	for s := StatePending; s <= StateOrphaned; s++ {
+		if s != StateDelivering {
+			out = append(out, &inboxv1.StateSummary{State: stateMessage(s)})
+		}
 	}
 	return out
 }
 
-func eventMessage(r Record) *inboxv1.Event {
-	e := &inboxv1.Event{
-		Source:     r.Key.Source,
-		Id:         percentEncode(r.Key.ID),
-		State:      stateMessage(r.State),
-		Type:       percentEncode(r.Type),
-		CreateTime: timeMessage(r.First),
-		SeenTime:   timeMessage(r.Last),
-		OpenLeases: int32(r.OpenTokens),
+func (s *Service) eventMessage(e *shownEvent) *inboxv1.Event {
+	m := &inboxv1.Event{State: stateMessage(e.state())}
+	m.Source, m.Id, m.Tenant = e.name()
+	if r := &e.record; e.known {
+		m.Type = percentEncode(r.Type)
+		m.CreateTime = timeMessage(r.First)
+		m.SeenTime = timeMessage(r.Last)
+		m.OpenLeases = int32(r.OpenTokens)
+		switch r.State {
+		case StatePending:
+			m.LeaseLeft = durationpb.New(r.LeaseLeft)
+		case StateIgnored:
+			m.Reason = r.IgnoredFor.String()
+		}
 	}
-	if r.State == StatePending {
-		e.LeaseLeft = durationpb.New(r.LeaseLeft)
+	if e.stored == nil {
+		return m
 	}
-	return e
+	if !e.known {
+		m.Type = percentEncode(e.stored.Type)
+		m.CreateTime = timeMessage(e.stored.Taken)
+	}
+	m.Delivery = s.deliveryMessage(e.stored)
+	return m
 }
 
 // timeMessage returns nil for the zero time.

@@ -109,10 +109,11 @@ type StoredPage struct {
 // StoredDetail is a stored event with what is kept about it.
 type StoredDetail struct {
 	StoredRecord
-	Method, Target, Order string
-	Headers               []signature.Field
-	Content               [32]byte // SHA-256 of the body; zero: not known
-	HasBody               bool
+	Method, Target, Authority string
+	Order                     string
+	Headers                   []signature.Field
+	Content                   [32]byte // SHA-256 of the body; zero: not known
+	HasBody                   bool
 	// Attempts are the last MaxAttempts of them, in their order.
 	Attempts []StoredAttempt
 }

@@ -44,6 +44,7 @@ func (noGate) Get(extauthz.Key) (extauthz.Record, error) {
 	return extauthz.Record{}, extauthz.ErrNotFound
 }
 func (noGate) Release(context.Context, extauthz.Key) error { return extauthz.ErrNotFound }
+func (noGate) Discard(context.Context, extauthz.Key) error { return extauthz.ErrNotFound }
 func (noGate) Summary() ([]extauthz.StateSummary, error)   { return nil, nil }
 func (noGate) Configured() []*extauthz.Source              { return nil }
 func (noGate) Paused(string) bool                          { return false }

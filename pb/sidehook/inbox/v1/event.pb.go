@@ -948,7 +948,9 @@ type Request struct {
 	// In their order, without those that bear a secret and those of the connection (see store_headers).
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
 	// The raw body, while it is kept (Delivery.body_kept).
-	Body          []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
+	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
+	// Host and port, as the sender had them.
+	Authority     string `protobuf:"bytes,5,opt,name=authority,proto3" json:"authority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1009,6 +1011,13 @@ func (x *Request) GetBody() []byte {
 		return x.Body
 	}
 	return nil
+}
+
+func (x *Request) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
 }
 
 // Header is a header field. Bytes outside UTF-8 are replaced.
@@ -1939,12 +1948,13 @@ const file_sidehook_inbox_v1_event_proto_rawDesc = "" +
 	"\x10GetEventResponse\x12.\n" +
 	"\x05event\x18\x01 \x01(\v2\x18.sidehook.inbox.v1.EventR\x05event\x126\n" +
 	"\battempts\x18\x02 \x03(\v2\x1a.sidehook.inbox.v1.AttemptR\battempts\x124\n" +
-	"\arequest\x18\x03 \x01(\v2\x1a.sidehook.inbox.v1.RequestR\arequest\"\x82\x01\n" +
+	"\arequest\x18\x03 \x01(\v2\x1a.sidehook.inbox.v1.RequestR\arequest\"\xa0\x01\n" +
 	"\aRequest\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x123\n" +
 	"\aheaders\x18\x03 \x03(\v2\x19.sidehook.inbox.v1.HeaderR\aheaders\x12\x12\n" +
-	"\x04body\x18\x04 \x01(\fR\x04body\"2\n" +
+	"\x04body\x18\x04 \x01(\fR\x04body\x12\x1c\n" +
+	"\tauthority\x18\x05 \x01(\tR\tauthority\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"*\n" +
