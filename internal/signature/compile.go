@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -18,6 +19,10 @@ type Verifier struct {
 	wrongSecrets []WrongSecret
 	// beside is a scheme that the language cannot say; then there are no others.
 	beside beside
+	// own are keys that the sender publishes and that its row knows.
+	own []Key
+	// peer is who must have sent, as far as the connection tells; nil: anyone may have.
+	peer *peerRule
 }
 
 // scheme is a compiled Spec: all names in lower case, all defaults filled in.
@@ -71,6 +76,15 @@ func Compile(specs ...Spec) (*Verifier, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	for i := range specs {
+		if len(specs[i].Subjects) == 0 {
+			continue
+		}
+		if len(specs) > 1 {
+			return nil, errors.New("subjects: not with alternatives")
+		}
+		v.peer = &peerRule{subjects: slices.Clone(specs[i].Subjects)}
 	}
 	plain := 0
 	for _, k := range v.kinds {
@@ -159,7 +173,7 @@ func compile(spec Spec) (*scheme, error) {
 }
 
 func (spec *Spec) defaults() {
-	covers := spec.Algorithm != Token && spec.Algorithm != Basic
+	covers := !spec.Algorithm.bearer()
 	format := KeyText
 	if !(kind{algorithm: spec.Algorithm}).symmetric() {
 		format = KeyPEM
@@ -209,9 +223,11 @@ func checkWords(spec *Spec) error {
 		formats = append(formats, KeySHA1)
 	case SHA256, SHA1, Token, Basic:
 		formats = []KeyFormat{KeyText}
+	case MTLS:
+		formats = []KeyFormat{KeyPEM}
 	case Ed25519:
 		formats = []KeyFormat{KeyHex, KeyBase64, KeyWhsec, KeyPEM, KeyJWKS}
-	case ECDSAP256, RSAPKCS1SHA256, RSAPSSSHA256:
+	case ECDSAP256, RSAPKCS1SHA1, RSAPKCS1SHA256, RSAPKCS1SHA512, RSAPSSSHA256:
 		formats = []KeyFormat{KeyBase64, KeyPEM, KeyJWKS}
 	case "":
 		return errors.New("algorithm: one is needed")
@@ -231,7 +247,7 @@ func checkWords(spec *Spec) error {
 		return errors.New("signature.layout: only for ECDSA_P256")
 	case sig.Layout != "" && sig.Layout != DER && sig.Layout != Raw:
 		return fmt.Errorf("signature.layout: unknown %q", sig.Layout)
-	case (spec.Algorithm == Token || spec.Algorithm == Basic) && sig.Encoding != "":
+	case spec.Algorithm.bearer() && sig.Encoding != "":
 		return fmt.Errorf("signature.encoding: %s has none", spec.Algorithm)
 	case sig.Encoding != "" && sig.Encoding != Hex && sig.Encoding != Base64 && sig.Encoding != Base64URL:
 		return fmt.Errorf("signature.encoding: unknown %q", sig.Encoding)
@@ -241,6 +257,18 @@ func checkWords(spec *Spec) error {
 
 func (s *scheme) compileSignature() (err error) {
 	sig := &s.spec.Signature
+	if err := checkSubjects(s.spec.Subjects); err != nil {
+		return err
+	}
+	if s.spec.Algorithm == MTLS {
+		if len(s.spec.Subjects) == 0 {
+			return errors.New("subjects: MTLS needs one: whose certificate the client has to show")
+		}
+		if !reflect.DeepEqual(*sig, SignatureSpec{}) || s.spec.Timestamp != nil {
+			return errors.New("signature: MTLS has none, and no timestamp")
+		}
+		return nil
+	}
 	if s.signature, err = compilePlace(sig.ValueSpec); err == nil && s.signature.kind == placeNone {
 		err = errOnePlace
 	}
@@ -386,7 +414,7 @@ func (s *scheme) querySigned() bool {
 
 // checkCover works out what the signature vouches for, and refuses what would only look safe.
 func (s *scheme) checkCover() error {
-	bearer := s.spec.Algorithm == Token || s.spec.Algorithm == Basic
+	bearer := s.spec.Algorithm.bearer()
 	s.bodySigned = !bearer && (uses(s.parts, partBody) || uses(s.parts, partBodyHash) || uses(s.parts, partForm))
 	if s.bodyHash.kind != placeNone {
 		hashSigned := usesPlace(s.parts, s.bodyHash) ||

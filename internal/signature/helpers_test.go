@@ -25,6 +25,7 @@ type vector struct {
 	expect           string    // accept, reject, refuse-config
 	source           string    // whose example, or whose verdict, it is; computed …: ours
 	message          Message
+	claims           Claims // what a source says of a token
 }
 
 func readVectors(t testing.TB) []vector {
@@ -86,6 +87,17 @@ func readVector(t testing.TB, file string) vector {
 			v.message.Header = append(v.message.Header, Field{strings.ToLower(name), strings.TrimPrefix(field, " ")})
 		case "source":
 			v.source = value
+		case "audience":
+			v.claims.Audience = value
+		case "issuer":
+			v.claims.Issuer = value
+		case "published":
+			at, quoted, _ := strings.Cut(value, " ")
+			document, err := strconv.Unquote(quoted)
+			if err != nil {
+				t.Fatalf("%s: published: %v", file, err)
+			}
+			v.message.Published = documents{at: published(t, document)}
 		case "why":
 		default:
 			t.Fatalf("%s: unknown line %q", file, key)
@@ -125,7 +137,14 @@ func verifierOf(t testing.TB, v vector) (*Verifier, time.Duration) {
 	if v.scheme != "" {
 		return readScheme(t, v.scheme), DefaultTolerance
 	}
-	return provider(t, v.provider).Verifier(), provider(t, v.provider).Tolerance.Std()
+	p := provider(t, v.provider).Verifier()
+	if v.claims != (Claims{}) {
+		var err error
+		if p, err = p.Expect(v.claims); err != nil {
+			t.Fatalf("%s: %v", v.name, err)
+		}
+	}
+	return p, provider(t, v.provider).Tolerance.Std()
 }
 
 func provider(t testing.TB, name string) *Provider {

@@ -20,6 +20,8 @@ type jwk struct {
 	Kty string `json:"kty"`
 	Crv string `json:"crv"`
 	Use string `json:"use"`
+	Alg string `json:"alg"`
+	Kid string `json:"kid"`
 	X   string `json:"x"`
 	Y   string `json:"y"`
 	N   string `json:"n"`
@@ -29,6 +31,27 @@ type jwk struct {
 
 // parseJWKS returns the keys of a JWK set, or the one JWK, that suit the algorithm.
 func parseJWKS(raw []byte, alg Algorithm) ([]crypto.PublicKey, error) {
+	keys, err := readJWKS(raw)
+	if err != nil {
+		return nil, err
+	}
+	var public []crypto.PublicKey
+	for _, k := range keys {
+		if fits(k.public, alg) == nil {
+			public = append(public, k.public)
+		}
+	}
+	if len(public) == 0 {
+		return nil, fmt.Errorf("%w: the JWK set has no key for %s", ErrKeyKind, alg)
+	}
+	if len(public) > maxJWKs {
+		return nil, fmt.Errorf("%w: the JWK set has %d keys for %s; %d are the most", ErrKeyForm, len(public), alg, maxJWKs)
+	}
+	return public, nil
+}
+
+// readJWKS returns the keys of a JWK set, or the one JWK, of types that a scheme could use.
+func readJWKS(raw []byte) ([]publishedKey, error) {
 	var set struct {
 		Keys []jwk `json:"keys"`
 		jwk
@@ -40,7 +63,7 @@ func parseJWKS(raw []byte, alg Algorithm) ([]crypto.PublicKey, error) {
 	if keys == nil {
 		keys = []jwk{set.jwk}
 	}
-	var public []crypto.PublicKey
+	var public []publishedKey
 	for i, k := range keys {
 		if k.D != "" {
 			return nil, fmt.Errorf("%w: keys[%d] of the JWK set is a private key", ErrKeyKind, i)
@@ -52,15 +75,9 @@ func parseJWKS(raw []byte, alg Algorithm) ([]crypto.PublicKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: keys[%d] of the JWK set", err, i)
 		}
-		if p != nil && fits(p, alg) == nil {
-			public = append(public, p)
+		if p != nil {
+			public = append(public, publishedKey{id: k.Kid, alg: k.Alg, public: p})
 		}
-	}
-	if len(public) == 0 {
-		return nil, fmt.Errorf("%w: the JWK set has no key for %s", ErrKeyKind, alg)
-	}
-	if len(public) > maxJWKs {
-		return nil, fmt.Errorf("%w: the JWK set has %d keys for %s; %d are the most", ErrKeyForm, len(public), alg, maxJWKs)
 	}
 	return public, nil
 }

@@ -47,7 +47,7 @@ func TestJWTExamplesOfTheRFC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, err := parseMaterial(jwtKinds["HS256"], secret)
+	shared, err := parseMaterial(jwtAlgorithms["HS256"].kind, secret)
 	if err != nil {
 		t.Fatal(err)
 	}

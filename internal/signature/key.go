@@ -37,7 +37,7 @@ type kind struct {
 
 func (k kind) symmetric() bool {
 	switch k.algorithm {
-	case Ed25519, ECDSAP256, RSAPKCS1SHA256, RSAPSSSHA256:
+	case Ed25519, ECDSAP256, RSAPKCS1SHA1, RSAPKCS1SHA256, RSAPKCS1SHA512, RSAPSSSHA256, MTLS:
 		return false
 	}
 	return true
@@ -88,7 +88,7 @@ func (v *Verifier) ParseKey(raw []byte) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	if k.format != KeyPEM && k.format != KeyJWKS && hasOuterSpace(string(raw)) {
+	if k.format != KeyPEM && k.format != KeyJWKS && k.format != keyX5C && hasOuterSpace(string(raw)) {
 		return Key{}, fmt.Errorf("%w; remove it", ErrKeySpace)
 	}
 	m, err := parseMaterial(k, raw)

@@ -236,8 +236,11 @@ func publicKeyCases(t *testing.T) []publicKeyCase {
 		{spec(ECDSAP256, KeyBase64, Raw), b64(der(true, ec)), b64(der(false, &ec.PublicKey))},
 		{spec(ECDSAP256, KeyJWKS, ""), "", jwkEC},
 		{spec(RSAPKCS1SHA256, KeyPEM, ""), rsaPEM, pemText("PUBLIC KEY", der(false, &rs.PublicKey)) + "\n"},
+		{spec(RSAPKCS1SHA1, KeyPEM, ""), rsaPEM, pemText("PUBLIC KEY", der(false, &rs.PublicKey))},
+		{spec(RSAPKCS1SHA512, KeyPEM, ""), rsaPEM, strings.ReplaceAll(pemText("PUBLIC KEY", der(false, &rs.PublicKey)), "\n", "")},
 		{spec(RSAPSSSHA256, KeyBase64, ""), b64(der(true, rs)), b64(der(false, &rs.PublicKey))},
 		{spec(RSAPSSSHA256, KeyJWKS, ""), "", jwkRSA},
+		{spec(RSAPSSSHA256, KeyJWKS, ""), "", pemText("PUBLIC KEY", der(false, &rs.PublicKey))},
 	}
 }
 

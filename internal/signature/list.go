@@ -153,7 +153,7 @@ func (r *reader) decodeSignature(text string) ([]byte, bool) {
 		ok = len(b) == 64
 	case ECDSAP256:
 		ok = len(b) == 64 || r.s.spec.Signature.Layout == DER && len(b) >= 8 && len(b) <= 72
-	case RSAPKCS1SHA256, RSAPSSSHA256:
+	case RSAPKCS1SHA1, RSAPKCS1SHA256, RSAPKCS1SHA512, RSAPSSSHA256:
 		ok = len(b) >= minRSABits/8
 	default:
 		ok = len(b) > 0

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"crypto"
 	"crypto/hmac"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -27,6 +28,25 @@ type macKey struct {
 
 // plain reports whether the algorithm is a hash of content that holds the secret, rather than a MAC.
 func (a Algorithm) plain() bool { return a == SHA256 || a == SHA1 }
+
+// bearer reports whether the algorithm asks only for who sends, and so covers nothing of a message.
+func (a Algorithm) bearer() bool { return a == Token || a == Basic || a == MTLS }
+
+// rsa reports whether the algorithm's keys are RSA's.
+func (a Algorithm) rsa() bool {
+	return a == RSAPKCS1SHA1 || a == RSAPKCS1SHA256 || a == RSAPKCS1SHA512 || a == RSAPSSSHA256
+}
+
+// hash returns what a public-key algorithm hashes with.
+func (a Algorithm) hash() crypto.Hash {
+	switch a {
+	case RSAPKCS1SHA1:
+		return crypto.SHA1
+	case RSAPKCS1SHA512:
+		return crypto.SHA512
+	}
+	return crypto.SHA256
+}
 
 func newMACKey(alg Algorithm, key []byte) *macKey {
 	newHash := hashes[alg]

@@ -23,10 +23,12 @@ func (r *reader) match(keys []Key, now time.Time) int {
 		tried++
 		var ok bool
 		switch {
+		case k.m.url != "":
+			ok = r.matchPublished(k.m, &checks)
 		case k.m.mac != nil:
 			ok = r.matchMAC(k.m)
 		case k.m.public != nil:
-			ok = r.matchPublic(k.m, &checks)
+			ok = r.matchPublic(k.m.public, &checks)
 		default:
 			ok = r.matchToken(k.m)
 		}
@@ -66,37 +68,50 @@ func (r *reader) matchToken(m *material) bool {
 }
 
 // matchPublic checks each signature with each public key, as far as checks allows: they cost a thousand times a MAC.
-func (r *reader) matchPublic(m *material, checks *int) bool {
-	ok := false
+func (r *reader) matchPublic(public []crypto.PublicKey, checks *int) bool {
+	ok, alg := false, r.s.spec.Algorithm
 	for _, url := range r.urls {
-		var content []byte
-		var sum [32]byte
-		if m.kind.algorithm == Ed25519 {
+		var content, sum []byte
+		if alg == Ed25519 {
 			content = r.append(nil, url, nil)
 		} else {
-			h := sha256.New()
+			h := alg.hash().New()
 			r.writeTo(h, url, nil)
-			h.Sum(sum[:0])
+			sum = h.Sum(nil)
 		}
 		for _, sig := range r.sigs {
-			for _, p := range m.public {
+			for _, p := range public {
 				if *checks == maxPublicChecks {
 					return ok
 				}
 				*checks++
-				ok = checkPublic(p, r.s, content, sum[:], sig) || ok
+				ok = checkPublic(p, alg, r.s.spec.Signature.Layout, content, sum, sig) || ok
 			}
 		}
 	}
 	return ok
 }
 
-func checkPublic(p crypto.PublicKey, s *scheme, content, sum, sig []byte) bool {
+// matchPublished does so with the keys that the sender publishes. The signature does not say which of them made it, so
+// where none fits a newer document may.
+func (r *reader) matchPublished(m *material, checks *int) bool {
+	r.want = KeyRequest{URL: m.url}
+	document := r.m.publishedBy(m.url)
+	if document == nil {
+		r.note("the keys of %s are not at hand", m.url)
+		r.away = true
+		return false
+	}
+	return r.matchPublic(document.choose(r.s.spec.Algorithm, "", ""), checks)
+}
+
+// checkPublic checks a signature of content, or of its hash, which is in sum.
+func checkPublic(p crypto.PublicKey, alg Algorithm, layout SignatureForm, content, sum, sig []byte) bool {
 	switch p := p.(type) {
 	case ed25519.PublicKey:
 		return ed25519.Verify(p, content, sig)
 	case *ecdsa.PublicKey:
-		if s.spec.Signature.Layout == Raw {
+		if layout == Raw {
 			if len(sig) != 64 {
 				return false
 			}
@@ -104,12 +119,18 @@ func checkPublic(p crypto.PublicKey, s *scheme, content, sum, sig []byte) bool {
 		}
 		return ecdsa.VerifyASN1(p, sum, sig)
 	case *rsa.PublicKey:
-		if s.spec.Algorithm == RSAPSSSHA256 {
+		if alg == RSAPSSSHA256 {
 			return rsa.VerifyPSS(p, crypto.SHA256, sum, sig, nil) == nil
 		}
-		return rsa.VerifyPKCS1v15(p, crypto.SHA256, sum, sig) == nil
+		return checkRSA(p, alg.hash(), sum, sig)
 	}
 	return false
+}
+
+// checkRSA checks a signature of PKCS #1 v1.5.
+func checkRSA(p crypto.PublicKey, hashed crypto.Hash, sum, sig []byte) bool {
+	key, ok := p.(*rsa.PublicKey)
+	return ok && rsa.VerifyPKCS1v15(key, hashed, sum, sig) == nil
 }
 
 // bodyHashMatches checks the hash of the body that the sender signed in place of the body. A body that the template

@@ -29,6 +29,8 @@ type material struct {
 	public []crypto.PublicKey
 	signer crypto.Signer // nil for a public key
 	sns    *snsKey
+	url    string              // where the sender publishes the keys; then there are none here
+	roots  []*x509.Certificate // of X5C and MTLS
 }
 
 func parseMaterial(k kind, raw []byte) (*material, error) {
@@ -40,6 +42,11 @@ func parseMaterial(k kind, raw []byte) (*material, error) {
 		}
 		m.sns = key
 		return m, nil
+	}
+	if k.algorithm == MTLS || k.format == keyX5C {
+		var err error
+		m.roots, err = parseCertificates(raw, maxRoots)
+		return m, err
 	}
 	if k.symmetric() {
 		key, err := symmetricKey(k.format, raw)
@@ -62,7 +69,11 @@ func parseMaterial(k kind, raw []byte) (*material, error) {
 	case KeyPEM:
 		err = m.parsePEM(raw)
 	case KeyJWKS:
-		m.public, err = parseJWKS(raw, k.algorithm)
+		if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("-----BEGIN ")) {
+			err = m.parsePEM(raw)
+		} else {
+			m.public, err = parseJWKS(raw, k.algorithm)
+		}
 	default:
 		err = m.parseRaw(k, raw)
 	}
@@ -165,7 +176,7 @@ func (m *material) setSigner(s crypto.Signer) {
 }
 
 func (m *material) parsePEM(raw []byte) error {
-	block, rest := pem.Decode(raw)
+	block, rest := pem.Decode(brokenPEM(raw))
 	if block == nil {
 		return fmt.Errorf("%w: no PEM", ErrKeyForm)
 	}
@@ -173,6 +184,16 @@ func (m *material) parsePEM(raw []byte) error {
 		return fmt.Errorf("%w: more than one PEM block; list each key on its own", ErrKeyForm)
 	}
 	return m.parseDER(block.Bytes)
+}
+
+// brokenPEM puts the line breaks in that some APIs leave out between the PEM of a public key and its first and last line.
+func brokenPEM(raw []byte) []byte {
+	const first, last = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
+	text, ok := strings.CutPrefix(strings.TrimSpace(string(raw)), first)
+	if text, whole := strings.CutSuffix(text, last); ok && whole && !strings.ContainsAny(text, "\r\n-") {
+		return []byte(first + "\n" + text + "\n" + last + "\n")
+	}
+	return raw
 }
 
 // parseDER reads a PKIX public key, an X.509 certificate's key or a PKCS #8, PKCS #1 or SEC 1 private key.
@@ -199,6 +220,10 @@ func (m *material) parseDER(der []byte) error {
 		m.setSigner(s)
 		return nil
 	}
+	if c, err := x509.ParseCertificate(der); err == nil {
+		m.public = []crypto.PublicKey{c.PublicKey}
+		return nil
+	}
 	return fmt.Errorf("%w: neither a public key (PKIX) nor a private one (PKCS #8)", ErrKeyForm)
 }
 
@@ -211,7 +236,7 @@ func fits(p crypto.PublicKey, alg Algorithm) error {
 	case *ecdsa.PublicKey:
 		ok = alg == ECDSAP256 && p.Curve == elliptic.P256()
 	case *rsa.PublicKey:
-		ok = alg == RSAPKCS1SHA256 || alg == RSAPSSSHA256
+		ok = alg.rsa()
 		if ok && p.N.BitLen() < minRSABits {
 			return fmt.Errorf("%w: an RSA key of %d bits; %d are the least", ErrKeyForm, p.N.BitLen(), minRSABits)
 		}

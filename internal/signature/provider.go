@@ -57,7 +57,11 @@ type Provider struct {
 	Specs []Spec `json:"specs,omitempty"`
 	// JWT is its scheme where that is a token, and Specs is empty.
 	JWT *JWTSpec `json:"jwt,omitempty"`
-	// Native names its scheme where that is neither: "sns".
+	// JWKS are the addresses where the sender publishes its keys, for all to fetch: a source then needs no secrets.
+	JWKS []string `json:"jwks,omitempty"`
+	// Roots are the authorities that a token's certificates have to lead to, in PEM, if they are not the user's own to name.
+	Roots string `json:"roots,omitempty"`
+	// Native names its scheme where that is neither: "sns", "paypal", "ebay".
 	Native string `json:"native,omitempty"`
 	// Docs are where the facts of the row come from: pages, or files of official libraries.
 	Docs []string `json:"docs"`
@@ -260,7 +264,32 @@ func (p *Provider) compile() (*Verifier, error) {
 }
 
 // natives are the schemes that are code through and through, by their names in the table.
-var natives = map[string]beside{"sns": snsScheme{}}
+var natives = map[string]beside{
+	"sns":            snsScheme{},
+	"paypal":         payPalScheme{host: "api.paypal.com", name: "messageverificationcerts.paypal.com"},
+	"paypal-sandbox": payPalScheme{host: "api.sandbox.paypal.com", name: "messageverificationcerts.sandbox.paypal.com"},
+	"ebay":           ebayScheme{},
+	"unisender":      unisenderScheme{},
+}
+
+// addOwnKeys makes keys of what the row knows of the sender's.
+func (p *Provider) addOwnKeys(v *Verifier) error {
+	for _, at := range p.JWKS {
+		k, err := v.ParseKeyURL(at)
+		if err != nil {
+			return fmt.Errorf("jwks: %w", err)
+		}
+		v.own = append(v.own, k)
+	}
+	if p.Roots != "" {
+		k, err := v.ParseKey([]byte(p.Roots))
+		if err != nil {
+			return fmt.Errorf("roots: %w", err)
+		}
+		v.own = append(v.own, k)
+	}
+	return nil
+}
 
 // readProviders reads a table strictly: no unknown field, no name twice.
 func readProviders(data []byte) ([]*Provider, error) {
@@ -280,6 +309,9 @@ func readProviders(data []byte) ([]*Provider, error) {
 		}
 		v, err := p.compile()
 		if err != nil {
+			return nil, fmt.Errorf("read provider %s: %w", p.Name, err)
+		}
+		if err := p.addOwnKeys(v); err != nil {
 			return nil, fmt.Errorf("read provider %s: %w", p.Name, err)
 		}
 		v.wrongSecrets = p.WrongSecrets

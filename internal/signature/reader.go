@@ -38,7 +38,10 @@ type reader struct {
 	arena       []byte   // backs pieces and sigs; grows by reallocation, which leaves earlier slices valid
 	sum         []byte
 	contentHash hash.Hash
-	trace       *Explanation // nil except in Explain
+	// want is a document of keys that a signature may have been made with; away: none is at hand.
+	want  KeyRequest
+	away  bool
+	trace *Explanation // nil except in Explain
 }
 
 var readers = sync.Pool{New: func() any {
@@ -67,6 +70,7 @@ func (r *reader) free() {
 	clear(r.urls)
 	r.m, r.s, r.trace, r.body, r.doc, r.required = nil, nil, nil, nil, nil, nil
 	r.timestamp, r.id, r.listed = "", "", ""
+	r.want, r.away = KeyRequest{}, false
 	r.sigs, r.pieces, r.urls, r.arena = r.sigs[:0], r.pieces[:0], r.urls[:0], r.arena[:0]
 	if cap(r.arena) <= maxPooledArena {
 		readers.Put(r)

@@ -161,9 +161,11 @@ func (r *reader) makeSignature(k *material) ([]byte, error) {
 		return nil, fmt.Errorf("%w: a public key only checks", ErrCannotSign)
 	}
 	content := r.append(nil, r.urls[0], nil)
-	sum := sha256.Sum256(content)
-	var opts crypto.SignerOpts = crypto.SHA256
-	message := sum[:]
+	hashed := r.s.spec.Algorithm.hash()
+	h := hashed.New()
+	h.Write(content)
+	var opts crypto.SignerOpts = hashed
+	message := h.Sum(nil)
 	switch k.signer.(type) {
 	case ed25519.PrivateKey:
 		opts, message = crypto.Hash(0), content

@@ -21,6 +21,19 @@ type Message struct {
 	Body   []byte
 	// MaxBody bounds what a body is unzipped to for a scheme with body: DECODED, in bytes. Zero means DefaultMaxBody.
 	MaxBody int64
+	// Peer is who sent, as far as the connection tells.
+	Peer Peer
+	// Published are keys that senders publish; nil: none are at hand.
+	Published Published
+}
+
+// Peer is the other end of a connection with mutual TLS, in the words of the proxy that ended it. The zero Peer is nobody.
+type Peer struct {
+	// Principal is the name in the client's certificate: the first URI of its alternative names, else the first DNS name,
+	// else its subject.
+	Principal string
+	// Certificate is the client's certificate in PEM, each byte that is not safe in a URL written as %XX; or empty.
+	Certificate string
 }
 
 // Reason says why a message was refused. ReasonOK is a success; the zero Reason is invalid.
@@ -81,6 +94,9 @@ type Verdict struct {
 	Type string
 	// Time is the signed time; zero when the scheme has none.
 	Time time.Time
+	// Want is the document of keys that was not at hand, with ReasonKeyUnavailable, or a newer version of which could have
+	// the key, with ReasonBadSignature. Its URL is empty: none.
+	Want KeyRequest
 	// ContentHash is SHA-256 of what was signed, without its timestamp: equal for a replay under another id. Where the
 	// signature covers ID no replay can have another, and it is SHA-256 of ID.
 	ContentHash [32]byte

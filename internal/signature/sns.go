@@ -23,7 +23,7 @@ import (
 
 // snsScheme is that of Amazon SNS: some fields of the JSON body, signed by a certificate that the service publishes at a
 // URL. Every topic of every AWS account is signed by the same certificate, so that a signature alone says nothing of
-// who sent: the key of a source is its topic, and with it the certificates that it takes.
+// who sent: the key of a source is its topic, and with it, if the user wants no others, the certificates that it takes.
 //
 // The service signs with SHA-1 unless the topic's SignatureVersion is 2. A collision needs texts that end alike, and all
 // end with the sender's own topic.
@@ -52,7 +52,7 @@ type snsKey struct {
 
 var (
 	snsTopic  = regexp.MustCompile(`^arn:(aws|aws-cn|aws-us-gov):sns:([a-z0-9-]{3,32}):[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?$`)
-	errSNSKey = fmt.Errorf("%w: the topic's ARN is wanted, then the SigningCertURL of its messages and that certificate in PEM", ErrKeyForm)
+	errSNSKey = fmt.Errorf("%w: the topic's ARN is wanted, alone, or with the SigningCertURL of its messages and that certificate in PEM below", ErrKeyForm)
 )
 
 // Bounds on a key and on what is read of a body, whose known fields are fewer than a dozen.
@@ -101,11 +101,15 @@ func parseSNSKey(raw []byte) (*snsKey, error) {
 		}
 		k.certificates[at], raw = public, bytes.TrimLeft(rest, " \t\r\n")
 	}
-	if len(k.certificates) == 0 || len(k.certificates) > maxJWKs {
+	if len(k.certificates) > maxJWKs {
 		return nil, errSNSKey
 	}
 	return k, nil
 }
+
+// snsName matches the names that SNS's certificates are for: sns.amazonaws.com, sns-signing.eu-south-1.amazonaws.com,
+// sns-cn-north-1.amazonaws.com.cn.
+var snsName = regexp.MustCompile(`^sns[a-z0-9-]*(\.[a-z0-9-]+)?\.amazonaws\.com(\.cn)?$`)
 
 // publishes reports whether a certificate at that URL can be the service's own, in the topic's region: over HTTPS, from
 // its host and no other port, user, query or fragment.
@@ -153,7 +157,7 @@ func (snsScheme) verify(m *Message, keys []Key, now time.Time, _ time.Duration, 
 	if trace != nil {
 		trace.Signed = [][]byte{[]byte(signed)}
 	}
-	return snsJudge(fields, sum(newHash, signed), algorithm, signature, keys, now, trace)
+	return snsJudge(m, fields, sum(newHash, signed), algorithm, signature, keys, now, trace)
 }
 
 func sum(newHash func() hash.Hash, text string) []byte {
@@ -164,8 +168,10 @@ func sum(newHash func() hash.Hash, text string) []byte {
 
 // snsJudge looks for the topic and for the certificate among keys. A certificate of the service that none of them has
 // is not the sender's fault: it may be the next one.
-func snsJudge(fields map[string]string, sum []byte, algorithm crypto.Hash, signature []byte, keys []Key, now time.Time, trace *Explanation) Verdict {
-	found, unknown, tried := -1, false, 0
+func snsJudge(m *Message, fields map[string]string, sum []byte, algorithm crypto.Hash, signature []byte, keys []Key, now time.Time, trace *Explanation) Verdict {
+	found, tried := -1, 0
+	var unknown KeyRequest
+	pinned := false
 	for i := range keys {
 		k := &keys[i]
 		if !k.live(now) || k.m.kind != snsKind || tried == maxKeys || k.m.sns.topic != fields["TopicArn"] {
@@ -173,19 +179,32 @@ func snsJudge(fields map[string]string, sum []byte, algorithm crypto.Hash, signa
 		}
 		tried++
 		at := fields["SigningCertURL"]
-		public := k.m.sns.certificates[at]
-		switch {
-		case public == nil:
-			unknown = unknown || k.m.sns.publishes(at)
-		case rsa.VerifyPKCS1v15(public, algorithm, sum, signature) == nil && found < 0:
+		public := crypto.PublicKey(k.m.sns.certificates[at])
+		if k.m.sns.certificates[at] == nil {
+			if !k.m.sns.publishes(at) {
+				continue
+			}
+			document := m.publishedBy(at)
+			if document == nil || len(k.m.sns.certificates) > 0 {
+				if unknown.URL = at; len(k.m.sns.certificates) > 0 {
+					pinned = true
+				}
+				continue
+			}
+			public = document.certificate(now, snsName.MatchString)
+		}
+		if fits(public, RSAPKCS1SHA256) == nil && checkRSA(public, algorithm, sum, signature) && found < 0 {
 			found = i
 		}
 	}
 	trace.note("tried %d keys of the topic %q", tried, fields["TopicArn"])
 	switch {
-	case found < 0 && unknown:
-		trace.note("no key has the certificate of %q", fields["SigningCertURL"])
-		return Verdict{Reason: ReasonKeyUnavailable, Key: -1}
+	case found < 0 && unknown.URL != "":
+		trace.note("the certificate of %q is not at hand", unknown.URL)
+		if pinned {
+			unknown = KeyRequest{} // to be fetched by a person
+		}
+		return Verdict{Reason: ReasonKeyUnavailable, Key: -1, Want: unknown}
 	case found < 0:
 		return Verdict{Reason: ReasonBadSignature, Key: -1}
 	}

@@ -135,7 +135,6 @@ func TestSNSKeyRefuses(t *testing.T) {
 	}
 	v := besideVerifier(snsScheme{})
 	for name, secret := range map[string]string{
-		"a topic alone":             snsTestTopic,
 		"a certificate alone":       certificate,
 		"no URL":                    snsTestTopic + "\n" + certificate,
 		"a URL of another host":     snsTestTopic + "\nhttps://example.com/a.pem\n" + certificate,

@@ -12,7 +12,10 @@ const (
 	Ed25519        Algorithm = "ED25519"
 	ECDSAP256      Algorithm = "ECDSA_P256" // over SHA-256
 	RSAPKCS1SHA256 Algorithm = "RSA_PKCS1_SHA256"
-	RSAPSSSHA256   Algorithm = "RSA_PSS_SHA256"
+	RSAPKCS1SHA512 Algorithm = "RSA_PKCS1_SHA512"
+	// RSAPKCS1SHA1 is for senders that have nothing better: Postal.
+	RSAPKCS1SHA1 Algorithm = "RSA_PKCS1_SHA1"
+	RSAPSSSHA256 Algorithm = "RSA_PSS_SHA256"
 	// SHA256 is a plain hash with the secret as a part of what is hashed ({secret} in Signed): HubSpot v1 and v2.
 	SHA256 Algorithm = "SHA256"
 	// SHA1 is the same with SHA-1, for senders that have nothing better: the secret should stand last in Signed, for
@@ -22,6 +25,8 @@ const (
 	Token Algorithm = "TOKEN"
 	// Basic compares user:password of HTTP Basic authentication with the secret. It covers nothing.
 	Basic Algorithm = "BASIC"
+	// MTLS asks of the connection alone that the client's certificate is for one of Spec.Subjects. It covers nothing.
+	MTLS Algorithm = "MTLS"
 )
 
 // KeyFormat says how the text of a secret becomes a key. Empty means TEXT, or PEM for a public-key algorithm.
@@ -40,7 +45,8 @@ const (
 	KeyWhsec KeyFormat = "WHSEC"
 	// KeyPEM is a public key (PKIX) or private key (PKCS #8) in PEM.
 	KeyPEM KeyFormat = "PEM"
-	// KeyJWKS is a JWK or a JWK set of public keys (RFC 7517); those of another type than the algorithm's are left out.
+	// KeyJWKS is a JWK or a JWK set of public keys (RFC 7517), or a public key in PEM; those of another type than the
+	// algorithm's are left out. ParseKeyURL takes the address where the sender publishes them.
 	KeyJWKS KeyFormat = "JWKS"
 	// KeySHA1 is the SHA-1 of the secret's own bytes: Braintree.
 	KeySHA1 KeyFormat = "SHA1"
@@ -134,6 +140,9 @@ type Spec struct {
 	Document string `json:"document,omitempty"`
 	// Headers are header fields that the sender names itself: {headers} of Signed.
 	Headers *HeadersSpec `json:"headers,omitempty"`
+	// Subjects are those whose certificate the client has to show, whatever the algorithm: a URI, a DNS name or the subject
+	// as in Message.Peer. Needed for MTLS; empty elsewhere: no certificate is asked for.
+	Subjects []string `json:"subjects,omitempty"`
 }
 
 // ValueSpec is where one value stands. Exactly one field is set.

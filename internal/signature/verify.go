@@ -15,6 +15,11 @@ func (v *Verifier) Verify(m *Message, keys []Key, now time.Time, tolerance time.
 }
 
 func (v *Verifier) verify(m *Message, keys []Key, now time.Time, tolerance time.Duration, trace *Explanation) Verdict {
+	if v.peer != nil {
+		if reason := v.peer.judge(m, keys, now, trace); reason != ReasonOK {
+			return Verdict{Reason: reason, Key: -1}
+		}
+	}
 	if v.beside != nil {
 		return v.beside.verify(m, keys, now, tolerance, trace)
 	}
@@ -173,9 +178,15 @@ func (r *reader) judge(keys []Key, now time.Time, tolerance time.Duration) Verdi
 	if r.trace != nil {
 		r.trace.signed(r)
 	}
-	index := r.match(keys, now)
-	if index < 0 {
-		return refuse(ReasonBadSignature)
+	index := 0 // MTLS: who sent was judged before
+	if r.s.spec.Algorithm != MTLS {
+		index = r.match(keys, now)
+	}
+	switch {
+	case index < 0 && r.away:
+		return Verdict{Reason: ReasonKeyUnavailable, Key: -1, Want: r.want}
+	case index < 0:
+		return Verdict{Reason: ReasonBadSignature, Key: -1, Want: r.want}
 	}
 	if !r.bodyHashMatches() {
 		return refuse(ReasonBadSignature)
@@ -217,6 +228,12 @@ func (r *reader) open() Reason {
 // field.
 func (r *reader) read() Reason {
 	s := r.s
+	if s.spec.Algorithm == MTLS {
+		if reason := r.readHeaders(); reason != ReasonOK {
+			return reason
+		}
+		return r.resolve()
+	}
 	found := false
 	for i := -1; i < len(s.spec.Signature.Also); i++ {
 		p := s.signature
