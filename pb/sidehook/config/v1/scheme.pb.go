@@ -52,6 +52,13 @@ const (
 	Algorithm_ALGORITHM_BASIC Algorithm = 11
 	// A plain SHA-1 with {secret} as a part of what is hashed: for senders that have nothing better.
 	Algorithm_ALGORITHM_SHA1 Algorithm = 12
+	// RSA PKCS #1 v1.5 over SHA-512.
+	Algorithm_ALGORITHM_RSA_PKCS1_SHA512 Algorithm = 13
+	// RSA PKCS #1 v1.5 over SHA-1: for senders that have nothing better.
+	Algorithm_ALGORITHM_RSA_PKCS1_SHA1 Algorithm = 14
+	// The client's certificate alone, for one of subjects. Secrets are the authorities that must have issued it, in PEM; none:
+	// Envoy's word counts. It covers nothing.
+	Algorithm_ALGORITHM_MTLS Algorithm = 15
 )
 
 // Enum value maps for Algorithm.
@@ -70,6 +77,9 @@ var (
 		10: "ALGORITHM_TOKEN",
 		11: "ALGORITHM_BASIC",
 		12: "ALGORITHM_SHA1",
+		13: "ALGORITHM_RSA_PKCS1_SHA512",
+		14: "ALGORITHM_RSA_PKCS1_SHA1",
+		15: "ALGORITHM_MTLS",
 	}
 	Algorithm_value = map[string]int32{
 		"ALGORITHM_UNSPECIFIED":      0,
@@ -85,6 +95,9 @@ var (
 		"ALGORITHM_TOKEN":            10,
 		"ALGORITHM_BASIC":            11,
 		"ALGORITHM_SHA1":             12,
+		"ALGORITHM_RSA_PKCS1_SHA512": 13,
+		"ALGORITHM_RSA_PKCS1_SHA1":   14,
+		"ALGORITHM_MTLS":             15,
 	}
 )
 
@@ -131,7 +144,7 @@ const (
 	KeyFormat_KEY_FORMAT_WHSEC KeyFormat = 4
 	// A public key (PKIX) or private key (PKCS #8) in PEM.
 	KeyFormat_KEY_FORMAT_PEM KeyFormat = 5
-	// A JWK or a JWK set of public keys.
+	// A JWK or a JWK set of public keys, or a public key in PEM.
 	KeyFormat_KEY_FORMAT_JWKS KeyFormat = 6
 	// The SHA-1 of the secret's own bytes, for HMAC.
 	KeyFormat_KEY_FORMAT_SHA1 KeyFormat = 7
@@ -536,7 +549,7 @@ type Scheme struct {
 	// {if header:NAME}…{end} stands for text that is signed only if there is such a value. Default: "{body}".
 	// Without effect for TOKEN and BASIC, which cover nothing.
 	Signed string `protobuf:"bytes,3,opt,name=signed,proto3" json:"signed,omitempty"`
-	// Where signatures stand and how they are written. Required, but for BASIC, whose place is known.
+	// Where signatures stand and how they are written. Required, but for BASIC, whose place is known, and MTLS, which has none.
 	Signature *SignaturePlace `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
 	// Where the signed time stands. Default: none is signed, and tolerance is without effect.
 	Timestamp *TimestampPlace `protobuf:"bytes,5,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
@@ -560,7 +573,11 @@ type Scheme struct {
 	// read as it is. Default: none, the body is read.
 	Document string `protobuf:"bytes,13,opt,name=document,proto3" json:"document,omitempty"`
 	// Headers that the sender lists itself, for {headers} in signed. Default: none.
-	Headers       *ListedHeaders `protobuf:"bytes,14,opt,name=headers,proto3" json:"headers,omitempty"`
+	Headers *ListedHeaders `protobuf:"bytes,14,opt,name=headers,proto3" json:"headers,omitempty"`
+	// Whose certificate the client has to show, beside what the algorithm asks for: a URI, a DNS name or the subject, as
+	// Envoy's attribute source.principal says it, or as it stands in the certificate where Envoy passes that on; never a header.
+	// Required for MTLS. Default: no certificate is asked for.
+	Subjects      []string `protobuf:"bytes,15,rep,name=subjects,proto3" json:"subjects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -689,6 +706,13 @@ func (x *Scheme) GetDocument() string {
 func (x *Scheme) GetHeaders() *ListedHeaders {
 	if x != nil {
 		return x.Headers
+	}
+	return nil
+}
+
+func (x *Scheme) GetSubjects() []string {
+	if x != nil {
+		return x.Subjects
 	}
 	return nil
 }
@@ -1377,7 +1401,7 @@ var File_sidehook_config_v1_scheme_proto protoreflect.FileDescriptor
 
 const file_sidehook_config_v1_scheme_proto_rawDesc = "" +
 	"\n" +
-	"\x1fsidehook/config/v1/scheme.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\"\xef\x05\n" +
+	"\x1fsidehook/config/v1/scheme.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\"\x95\x06\n" +
 	"\x06Scheme\x12C\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1d.sidehook.config.v1.AlgorithmB\x06\xbaH\x03\xc8\x01\x01R\talgorithm\x12/\n" +
 	"\x03key\x18\x02 \x01(\x0e2\x1d.sidehook.config.v1.KeyFormatR\x03key\x12 \n" +
@@ -1393,7 +1417,8 @@ const file_sidehook_config_v1_scheme_proto_rawDesc = "" +
 	"\arequire\x18\v \x03(\v2\".sidehook.config.v1.RequiredHeaderB\b\xbaH\x05\x92\x01\x02\x10\bR\arequire\x12\x1c\n" +
 	"\x04each\x18\f \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04each\x12$\n" +
 	"\bdocument\x18\r \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\bdocument\x12;\n" +
-	"\aheaders\x18\x0e \x01(\v2!.sidehook.config.v1.ListedHeadersR\aheaders\"\x8a\x01\n" +
+	"\aheaders\x18\x0e \x01(\v2!.sidehook.config.v1.ListedHeadersR\aheaders\x12$\n" +
+	"\bsubjects\x18\x0f \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\bsubjects\"\x8a\x01\n" +
 	"\n" +
 	"ValuePlace\x12 \n" +
 	"\x06header\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x06header\x12\x1c\n" +
@@ -1448,7 +1473,7 @@ const file_sidehook_config_v1_scheme_proto_rawDesc = "" +
 	"\tseparator\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18\x04R\tseparator\x12\x14\n" +
 	"\x05named\x18\x04 \x01(\bR\x05named\x12!\n" +
 	"\abetween\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18\x04R\abetween\x12\"\n" +
-	"\arequire\x18\x06 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10\x10R\arequire*\xd3\x02\n" +
+	"\arequire\x18\x06 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10\x10R\arequire*\xa5\x03\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ALGORITHM_HMAC_SHA1\x10\x01\x12\x19\n" +
@@ -1463,7 +1488,10 @@ const file_sidehook_config_v1_scheme_proto_rawDesc = "" +
 	"\x0fALGORITHM_TOKEN\x10\n" +
 	"\x12\x13\n" +
 	"\x0fALGORITHM_BASIC\x10\v\x12\x12\n" +
-	"\x0eALGORITHM_SHA1\x10\f*\xbb\x01\n" +
+	"\x0eALGORITHM_SHA1\x10\f\x12\x1e\n" +
+	"\x1aALGORITHM_RSA_PKCS1_SHA512\x10\r\x12\x1c\n" +
+	"\x18ALGORITHM_RSA_PKCS1_SHA1\x10\x0e\x12\x12\n" +
+	"\x0eALGORITHM_MTLS\x10\x0f*\xbb\x01\n" +
 	"\tKeyFormat\x12\x1a\n" +
 	"\x16KEY_FORMAT_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fKEY_FORMAT_TEXT\x10\x01\x12\x15\n" +

@@ -355,9 +355,15 @@ type Source struct {
 	// Headers that are kept with an event in STORE though they are among those that are not: cookie, authorization, proxy-*,
 	// x-envoy-* and what else bears a secret by name. Never x-sidehook-*, those of the connection, or one whose value is a
 	// secret of this source. Default: none.
-	StoreHeaders  []string `protobuf:"bytes,24,rep,name=store_headers,json=storeHeaders,proto3" json:"store_headers,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	StoreHeaders []string `protobuf:"bytes,24,rep,name=store_headers,json=storeHeaders,proto3" json:"store_headers,omitempty"`
+	// What the sender's tokens have to say beside what its preset knows; for presets that are a JWT. Required, with an audience,
+	// where the sender makes tokens of the same key for others (google-pubsub, apple); refused for other kinds.
+	Jwt *TokenClaims `protobuf:"bytes,40,opt,name=jwt,proto3" json:"jwt,omitempty"`
+	// A certificate that the client has to show beside the signature. Default: none is asked for. With a scheme, write its
+	// subjects instead.
+	ClientCertificate *ClientCertificate `protobuf:"bytes,41,opt,name=client_certificate,json=clientCertificate,proto3" json:"client_certificate,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Source) Reset() {
@@ -558,6 +564,20 @@ func (x *Source) GetStoreHeaders() []string {
 	return nil
 }
 
+func (x *Source) GetJwt() *TokenClaims {
+	if x != nil {
+		return x.Jwt
+	}
+	return nil
+}
+
+func (x *Source) GetClientCertificate() *ClientCertificate {
+	if x != nil {
+		return x.ClientCertificate
+	}
+	return nil
+}
+
 // Match selects requests. All that is set must hold; exactly one of path and path_prefix is set.
 // Of several that hold the most exact is taken: a host before none, path before path_prefix, more segments before fewer,
 // a method before none, a source before an entry of open.
@@ -643,6 +663,7 @@ type Secret struct {
 	//	*Secret_File
 	//	*Secret_Env
 	//	*Secret_Value
+	//	*Secret_Url
 	Source isSecret_Source `protobuf_oneof:"source"`
 	// From this time on the secret is not accepted any more; for one on its way out. Default: for ever.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
@@ -714,6 +735,15 @@ func (x *Secret) GetValue() string {
 	return ""
 }
 
+func (x *Secret) GetUrl() string {
+	if x != nil {
+		if x, ok := x.Source.(*Secret_Url); ok {
+			return x.Url
+		}
+	}
+	return ""
+}
+
 func (x *Secret) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
@@ -740,11 +770,143 @@ type Secret_Value struct {
 	Value string `protobuf:"bytes,3,opt,name=value,proto3,oneof"`
 }
 
+type Secret_Url struct {
+	// Where the sender publishes its public keys, a JWK set as a rule: https://example.com/.well-known/jwks.json. They are
+	// fetched through egress.filter (without egress: through the strictest), kept as long as the answer allows, 5m to 24h,
+	// fetched again when a key comes that they lack, at most once a minute, and kept on while the host is away. For schemes with
+	// key: JWKS and presets that are a JWT; refused for others.
+	Url string `protobuf:"bytes,8,opt,name=url,proto3,oneof"`
+}
+
 func (*Secret_File) isSecret_Source() {}
 
 func (*Secret_Env) isSecret_Source() {}
 
 func (*Secret_Value) isSecret_Source() {}
+
+func (*Secret_Url) isSecret_Source() {}
+
+// TokenClaims are claims of a sender's tokens (RFC 7519).
+type TokenClaims struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What iss must be. Default: what the preset says, else it is not looked at.
+	Issuer string `protobuf:"bytes,1,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// What aud, or the claim that the preset names, must be or hold. Default: it is not looked at, where the preset allows that.
+	Audience string `protobuf:"bytes,2,opt,name=audience,proto3" json:"audience,omitempty"`
+	// What sub must be; a mail address is compared with email instead, which the issuer must have verified. Default: anyone.
+	Subject       string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenClaims) Reset() {
+	*x = TokenClaims{}
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenClaims) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenClaims) ProtoMessage() {}
+
+func (x *TokenClaims) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenClaims.ProtoReflect.Descriptor instead.
+func (*TokenClaims) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TokenClaims) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *TokenClaims) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+func (x *TokenClaims) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+// ClientCertificate is whose certificate the client has to show, as Envoy tells it in the attributes of a Check, never in a
+// header.
+type ClientCertificate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A URI, a DNS name or the subject of the certificate, whole. Required.
+	Subjects []string `protobuf:"bytes,1,rep,name=subjects,proto3" json:"subjects,omitempty"`
+	// Authorities of which one must have issued it, in PEM. An absolute path. Default: Envoy's word counts, which is good only
+	// where the listener's validation_context names a trusted_ca. Needs include_peer_certificate, which generated Envoy
+	// configuration sets.
+	CaFile        string `protobuf:"bytes,2,opt,name=ca_file,json=caFile,proto3" json:"ca_file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientCertificate) Reset() {
+	*x = ClientCertificate{}
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientCertificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientCertificate) ProtoMessage() {}
+
+func (x *ClientCertificate) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientCertificate.ProtoReflect.Descriptor instead.
+func (*ClientCertificate) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ClientCertificate) GetSubjects() []string {
+	if x != nil {
+		return x.Subjects
+	}
+	return nil
+}
+
+func (x *ClientCertificate) GetCaFile() string {
+	if x != nil {
+		return x.CaFile
+	}
+	return ""
+}
 
 // Dedupe is what counts as the same event beside its id.
 type Dedupe struct {
@@ -759,7 +921,7 @@ type Dedupe struct {
 
 func (x *Dedupe) Reset() {
 	*x = Dedupe{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[3]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +933,7 @@ func (x *Dedupe) String() string {
 func (*Dedupe) ProtoMessage() {}
 
 func (x *Dedupe) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[3]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +946,7 @@ func (x *Dedupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dedupe.ProtoReflect.Descriptor instead.
 func (*Dedupe) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{3}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Dedupe) GetContentWindow() *durationpb.Duration {
@@ -809,7 +971,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[4]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +983,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[4]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +996,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{4}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Reply) GetStatus() int32 {
@@ -865,14 +1027,18 @@ type Handshake struct {
 	VerifyToken *Secret `protobuf:"bytes,1,opt,name=verify_token,json=verifyToken,proto3" json:"verify_token,omitempty"`
 	// Answers a challenge that bears no signature at all, at most one a second. For slack; refused for others.
 	// Default: false, only a signed one is answered.
-	Unsigned      bool `protobuf:"varint,2,opt,name=unsigned,proto3" json:"unsigned,omitempty"`
+	Unsigned bool `protobuf:"varint,2,opt,name=unsigned,proto3" json:"unsigned,omitempty"`
+	// Confirms a subscription in the app's place, once its request is verified: the SubscribeURL of Amazon SNS is called, at the
+	// service's own host alone and through egress.filter. For sns; refused for others. Default: false, the request goes to the
+	// app, which calls the URL.
+	Confirm       bool `protobuf:"varint,8,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Handshake) Reset() {
 	*x = Handshake{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1050,7 @@ func (x *Handshake) String() string {
 func (*Handshake) ProtoMessage() {}
 
 func (x *Handshake) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1063,7 @@ func (x *Handshake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handshake.ProtoReflect.Descriptor instead.
 func (*Handshake) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{5}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Handshake) GetVerifyToken() *Secret {
@@ -910,6 +1076,13 @@ func (x *Handshake) GetVerifyToken() *Secret {
 func (x *Handshake) GetUnsigned() bool {
 	if x != nil {
 		return x.Unsigned
+	}
+	return false
+}
+
+func (x *Handshake) GetConfirm() bool {
+	if x != nil {
+		return x.Confirm
 	}
 	return false
 }
@@ -958,7 +1131,7 @@ type AppDelivery struct {
 
 func (x *AppDelivery) Reset() {
 	*x = AppDelivery{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1143,7 @@ func (x *AppDelivery) String() string {
 func (*AppDelivery) ProtoMessage() {}
 
 func (x *AppDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1156,7 @@ func (x *AppDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelivery.ProtoReflect.Descriptor instead.
 func (*AppDelivery) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{6}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AppDelivery) GetUrl() string {
@@ -1100,7 +1273,7 @@ type OrderBy struct {
 
 func (x *OrderBy) Reset() {
 	*x = OrderBy{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1285,7 @@ func (x *OrderBy) String() string {
 func (*OrderBy) ProtoMessage() {}
 
 func (x *OrderBy) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1298,7 @@ func (x *OrderBy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderBy.ProtoReflect.Descriptor instead.
 func (*OrderBy) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{7}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OrderBy) GetPlace() isOrderBy_Place {
@@ -1175,7 +1348,7 @@ var File_sidehook_config_v1_source_proto protoreflect.FileDescriptor
 
 const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\n" +
-	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\x9d\x10\n" +
+	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\xa6\x11\n" +
 	"\x06Source\x12\xc2\x01\n" +
 	"\x04name\x18\x01 \x01(\tB\xad\x01\xbaH\xa9\x01\xba\x01\xa5\x01\n" +
 	"\vsource.name\x12`write 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or a digit, such as payments\x1a4this.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')R\x04name\x12\xa2\x01\n" +
@@ -1213,20 +1386,32 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\thandshake\x18\x15 \x01(\v2\x1d.sidehook.config.v1.HandshakeR\thandshake\x12\x1f\n" +
 	"\x05types\x18\x16 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05types\x12;\n" +
 	"\bdelivery\x18\x17 \x01(\v2\x1f.sidehook.config.v1.AppDeliveryR\bdelivery\x12S\n" +
-	"\rstore_headers\x18\x18 \x03(\tB.\xbaH+\x92\x01(\x10@\"$r\"\x18\x80\x012\x1d^[!#$%&'*+.^_`|~0-9A-Za-z-]+$R\fstoreHeaders\"h\n" +
+	"\rstore_headers\x18\x18 \x03(\tB.\xbaH+\x92\x01(\x10@\"$r\"\x18\x80\x012\x1d^[!#$%&'*+.^_`|~0-9A-Za-z-]+$R\fstoreHeaders\x121\n" +
+	"\x03jwt\x18( \x01(\v2\x1f.sidehook.config.v1.TokenClaimsR\x03jwt\x12T\n" +
+	"\x12client_certificate\x18) \x01(\v2%.sidehook.config.v1.ClientCertificateR\x11clientCertificate\"h\n" +
 	"\x05Match\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1f\n" +
 	"\vpath_prefix\x18\x03 \x01(\tR\n" +
 	"pathPrefix\x12\x16\n" +
-	"\x06method\x18\x04 \x01(\tR\x06method\"\xf2\x01\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\"\xa3\x02\n" +
 	"\x06Secret\x12\x14\n" +
 	"\x04file\x18\x01 \x01(\tH\x00R\x04file\x12\x12\n" +
 	"\x03env\x18\x02 \x01(\tH\x00R\x03env\x12\x16\n" +
-	"\x05value\x18\x03 \x01(\tH\x00R\x05value\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until:j\xbaHg\x1ae\n" +
-	"\rsecret.source\x12 write one of file, env and value\x1a2has(this.file) || has(this.env) || has(this.value)B\b\n" +
-	"\x06source\"\xb3\x01\n" +
+	"\x05value\x18\x03 \x01(\tH\x00R\x05value\x12\x1e\n" +
+	"\x03url\x18\b \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\bH\x00R\x03url\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until:{\xbaHx\x1av\n" +
+	"\rsecret.source\x12 write one of file, env and value\x1aChas(this.file) || has(this.env) || has(this.value) || has(this.url)B\b\n" +
+	"\x06source\"y\n" +
+	"\vTokenClaims\x12 \n" +
+	"\x06issuer\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x06issuer\x12$\n" +
+	"\baudience\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\baudience\x12\"\n" +
+	"\asubject\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\asubject\"^\n" +
+	"\x11ClientCertificate\x12&\n" +
+	"\bsubjects\x18\x01 \x03(\tB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10@R\bsubjects\x12!\n" +
+	"\aca_file\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x06caFile\"\xb3\x01\n" +
 	"\x06Dedupe\x12\xa8\x01\n" +
 	"\x0econtent_window\x18\x01 \x01(\v2\x19.google.protobuf.DurationBf\xbaHc\xba\x01`\n" +
 	"\x15dedupe.content_window\x12\x12write at most 400d\x1a3this >= duration('0s') && this <= duration('9600h')R\rcontentWindow\"\x91\x02\n" +
@@ -1234,10 +1419,11 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\x06status\x18\x01 \x01(\x05B\x99\x01\xbaH\x95\x01\xba\x01\x91\x01\n" +
 	"\freply.status\x12Vwrite a status from 200 to 299: a sender takes any other for a failure and sends again\x1a)this == 0 || (this >= 200 && this <= 299)R\x06status\x125\n" +
 	"\fcontent_type\x18\x02 \x01(\tB\x12\xbaH\x0fr\r\x18\x80\x012\b^[ -~]*$R\vcontentType\x12\x1c\n" +
-	"\x04body\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x04body\"f\n" +
+	"\x04body\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x04body\"\x80\x01\n" +
 	"\tHandshake\x12=\n" +
 	"\fverify_token\x18\x01 \x01(\v2\x1a.sidehook.config.v1.SecretR\vverifyToken\x12\x1a\n" +
-	"\bunsigned\x18\x02 \x01(\bR\bunsigned\"\xa0\n" +
+	"\bunsigned\x18\x02 \x01(\bR\bunsigned\x12\x18\n" +
+	"\aconfirm\x18\b \x01(\bR\aconfirm\"\xa0\n" +
 	"\n" +
 	"\vAppDelivery\x12\x1c\n" +
 	"\x03url\x18\x01 \x01(\tB\n" +
@@ -1306,7 +1492,7 @@ func file_sidehook_config_v1_source_proto_rawDescGZIP() []byte {
 }
 
 var file_sidehook_config_v1_source_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_sidehook_config_v1_source_proto_goTypes = []any{
 	(OnDead)(0),                   // 0: sidehook.config.v1.OnDead
 	(Mode)(0),                     // 1: sidehook.config.v1.Mode
@@ -1316,43 +1502,47 @@ var file_sidehook_config_v1_source_proto_goTypes = []any{
 	(*Source)(nil),                // 5: sidehook.config.v1.Source
 	(*Match)(nil),                 // 6: sidehook.config.v1.Match
 	(*Secret)(nil),                // 7: sidehook.config.v1.Secret
-	(*Dedupe)(nil),                // 8: sidehook.config.v1.Dedupe
-	(*Reply)(nil),                 // 9: sidehook.config.v1.Reply
-	(*Handshake)(nil),             // 10: sidehook.config.v1.Handshake
-	(*AppDelivery)(nil),           // 11: sidehook.config.v1.AppDelivery
-	(*OrderBy)(nil),               // 12: sidehook.config.v1.OrderBy
-	(*Scheme)(nil),                // 13: sidehook.config.v1.Scheme
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*TokenClaims)(nil),           // 8: sidehook.config.v1.TokenClaims
+	(*ClientCertificate)(nil),     // 9: sidehook.config.v1.ClientCertificate
+	(*Dedupe)(nil),                // 10: sidehook.config.v1.Dedupe
+	(*Reply)(nil),                 // 11: sidehook.config.v1.Reply
+	(*Handshake)(nil),             // 12: sidehook.config.v1.Handshake
+	(*AppDelivery)(nil),           // 13: sidehook.config.v1.AppDelivery
+	(*OrderBy)(nil),               // 14: sidehook.config.v1.OrderBy
+	(*Scheme)(nil),                // 15: sidehook.config.v1.Scheme
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
 }
 var file_sidehook_config_v1_source_proto_depIdxs = []int32{
 	6,  // 0: sidehook.config.v1.Source.match:type_name -> sidehook.config.v1.Match
-	13, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
+	15, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
 	7,  // 2: sidehook.config.v1.Source.secrets:type_name -> sidehook.config.v1.Secret
 	1,  // 3: sidehook.config.v1.Source.mode:type_name -> sidehook.config.v1.Mode
-	14, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
-	14, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
-	14, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
-	14, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
+	16, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
+	16, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
+	16, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
+	16, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
 	2,  // 8: sidehook.config.v1.Source.confirm:type_name -> sidehook.config.v1.Confirm
 	3,  // 9: sidehook.config.v1.Source.on_unknown:type_name -> sidehook.config.v1.OnUnknown
-	8,  // 10: sidehook.config.v1.Source.dedupe:type_name -> sidehook.config.v1.Dedupe
+	10, // 10: sidehook.config.v1.Source.dedupe:type_name -> sidehook.config.v1.Dedupe
 	4,  // 11: sidehook.config.v1.Source.enforce:type_name -> sidehook.config.v1.Enforce
-	9,  // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
-	10, // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
-	11, // 14: sidehook.config.v1.Source.delivery:type_name -> sidehook.config.v1.AppDelivery
-	15, // 15: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
-	14, // 16: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
-	7,  // 17: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
-	14, // 18: sidehook.config.v1.AppDelivery.timeout:type_name -> google.protobuf.Duration
-	14, // 19: sidehook.config.v1.AppDelivery.waits:type_name -> google.protobuf.Duration
-	12, // 20: sidehook.config.v1.AppDelivery.order_by:type_name -> sidehook.config.v1.OrderBy
-	0,  // 21: sidehook.config.v1.AppDelivery.on_dead:type_name -> sidehook.config.v1.OnDead
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	11, // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
+	12, // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
+	13, // 14: sidehook.config.v1.Source.delivery:type_name -> sidehook.config.v1.AppDelivery
+	8,  // 15: sidehook.config.v1.Source.jwt:type_name -> sidehook.config.v1.TokenClaims
+	9,  // 16: sidehook.config.v1.Source.client_certificate:type_name -> sidehook.config.v1.ClientCertificate
+	17, // 17: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
+	16, // 18: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
+	7,  // 19: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
+	16, // 20: sidehook.config.v1.AppDelivery.timeout:type_name -> google.protobuf.Duration
+	16, // 21: sidehook.config.v1.AppDelivery.waits:type_name -> google.protobuf.Duration
+	14, // 22: sidehook.config.v1.AppDelivery.order_by:type_name -> sidehook.config.v1.OrderBy
+	0,  // 23: sidehook.config.v1.AppDelivery.on_dead:type_name -> sidehook.config.v1.OnDead
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_sidehook_config_v1_source_proto_init() }
@@ -1365,9 +1555,10 @@ func file_sidehook_config_v1_source_proto_init() {
 		(*Secret_File)(nil),
 		(*Secret_Env)(nil),
 		(*Secret_Value)(nil),
+		(*Secret_Url)(nil),
 	}
-	file_sidehook_config_v1_source_proto_msgTypes[6].OneofWrappers = []any{}
-	file_sidehook_config_v1_source_proto_msgTypes[7].OneofWrappers = []any{
+	file_sidehook_config_v1_source_proto_msgTypes[8].OneofWrappers = []any{}
+	file_sidehook_config_v1_source_proto_msgTypes[9].OneofWrappers = []any{
 		(*OrderBy_Json)(nil),
 		(*OrderBy_Header)(nil),
 	}
@@ -1377,7 +1568,7 @@ func file_sidehook_config_v1_source_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidehook_config_v1_source_proto_rawDesc), len(file_sidehook_config_v1_source_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
