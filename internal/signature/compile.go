@@ -163,7 +163,7 @@ func compile(spec Spec) (*scheme, error) {
 		return nil, err
 	}
 	steps := []func() error{s.compileSignature, s.compileTimestamp, s.compileID, s.compileSigned, s.compileRest,
-		s.compileHeaders, s.compileParts, s.checkCover}
+		s.compileHeaders, s.compileParts, s.compileReading, s.checkCover}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err

@@ -3,6 +3,8 @@ package signature
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -27,6 +29,9 @@ func (p Path) String() string { return p.text }
 
 // IsZero reports whether p is the zero value.
 func (p Path) IsZero() bool { return p.text == "" }
+
+// Equal reports whether o was written like p.
+func (p Path) Equal(o Path) bool { return p.text == o.text }
 
 // Find returns the value at p in doc, as ValueSpec.JSON says. It reports false where there is none, and for the zero path.
 func (p Path) Find(doc []byte) (string, bool) {
@@ -155,18 +160,43 @@ func (p Path) within(id place) bool {
 	return false
 }
 
-// CheckEvents says what is wrong with p as the path of the array of events: the request then needs an id of its own.
-func (v *Verifier) CheckEvents(p Path) error {
-	if len(p.paths) > 1 {
-		return errors.New("events.json: one path, without +")
+// compileReading checks what the scheme says for its users.
+func (s *scheme) compileReading() error {
+	if e := s.spec.Events; e != nil {
+		paths := make(map[string]Path)
+		for _, f := range []struct{ name, text string }{{"json", e.JSON}, {"id", e.ID}, {"type", e.Type}} {
+			p, err := ParsePath(f.text)
+			if err != nil {
+				return fmt.Errorf("events.%s: %w", f.name, err)
+			}
+			paths[f.name] = p
+		}
+		if err := s.checkEvents(paths["json"]); err != nil {
+			return err
+		}
 	}
-	for _, s := range v.schemes {
-		switch {
-		case s.spec.ID.None:
-			return errors.New("events: the request needs an id too; write id: {hash: true}")
-		case p.within(s.id):
-			return errors.New("id: stands in one event of the request; write what is the whole request's, or hash: true")
+	if l := s.spec.Live; l != nil {
+		if _, err := ParsePath(l.JSON); err != nil {
+			return fmt.Errorf("live.json: %w", err)
 		}
 	}
 	return nil
+}
+
+// checkEvents says what is wrong with p as the path of the array of events: the request needs an id of its own then.
+func (s *scheme) checkEvents(p Path) error {
+	switch {
+	case len(p.paths) > 1:
+		return errors.New("events.json: one path, without +")
+	case s.spec.ID.None:
+		return errors.New("events: the request needs an id too; write id: {hash: true}")
+	case p.within(s.id):
+		return errors.New("id: stands in one event of the request; write what is the whole request's, or hash: true")
+	}
+	return nil
+}
+
+// HasID reports whether every scheme gives a message an id, its hash counted.
+func (v *Verifier) HasID() bool {
+	return !slices.ContainsFunc(v.schemes, func(s *scheme) bool { return s.spec.ID.None })
 }

@@ -140,6 +140,9 @@ type Spec struct {
 	Document string `json:"document,omitempty"`
 	// Headers are header fields that the sender names itself: {headers} of Signed.
 	Headers *HeadersSpec `json:"headers,omitempty"`
+	// Events and Live are for the users of a scheme, like those of a Provider: nothing is verified by them.
+	Events *EventsSpec `json:"events,omitempty"`
+	Live   *LiveSpec   `json:"live,omitempty"`
 	// Subjects are those whose certificate the client has to show, whatever the algorithm: a URI, a DNS name or the subject
 	// as in Message.Peer. Needed for MTLS; empty elsewhere: no certificate is asked for.
 	Subjects []string `json:"subjects,omitempty"`

@@ -569,6 +569,11 @@ type Scheme struct {
 	// then begin in the element, {body} is the element as it is written, the type is the first one's, and the id is in a
 	// header or a hash. All elements must verify. Default: none, the message is signed as one.
 	Each string `protobuf:"bytes,12,opt,name=each,proto3" json:"each,omitempty"`
+	// Where the events stand in a request that carries several. The request then needs an id of its own, which stands in none of
+	// them; type is that of the first. Default: none, a request is one event.
+	Events *EventsPlace `protobuf:"bytes,20,opt,name=events,proto3" json:"events,omitempty"`
+	// What tells events of the real world from those of a test, for live_only. Default: nothing.
+	Live *LivePlace `protobuf:"bytes,21,opt,name=live,proto3" json:"live,omitempty"`
 	// The field of a form, urlencoded or multipart, that holds the JSON which paths are read from; a body that is no form is
 	// read as it is. Default: none, the body is read.
 	Document string `protobuf:"bytes,13,opt,name=document,proto3" json:"document,omitempty"`
@@ -696,6 +701,20 @@ func (x *Scheme) GetEach() string {
 	return ""
 }
 
+func (x *Scheme) GetEvents() *EventsPlace {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *Scheme) GetLive() *LivePlace {
+	if x != nil {
+		return x.Live
+	}
+	return nil
+}
+
 func (x *Scheme) GetDocument() string {
 	if x != nil {
 		return x.Document
@@ -791,6 +810,126 @@ func (x *ValuePlace) GetQuery() string {
 	return ""
 }
 
+// EventsPlace is where the events of a request stand that carries several.
+type EventsPlace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The path of their array. Default: the body is the array.
+	Json string `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	// The path of the id within an event; several joined by + as in ValuePlace. Default: none, and an event is known by its place in
+	// the request.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// The path of the type within an event. Default: none.
+	Type          string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsPlace) Reset() {
+	*x = EventsPlace{}
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsPlace) ProtoMessage() {}
+
+func (x *EventsPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsPlace.ProtoReflect.Descriptor instead.
+func (*EventsPlace) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *EventsPlace) GetJson() string {
+	if x != nil {
+		return x.Json
+	}
+	return ""
+}
+
+func (x *EventsPlace) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *EventsPlace) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+// LivePlace is where an event says whether it is of the real world.
+type LivePlace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The path of the mode in the JSON. Required.
+	Json string `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	// What stands there in an event of the real world; any other value is a test's. Default: true.
+	Value         string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LivePlace) Reset() {
+	*x = LivePlace{}
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LivePlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LivePlace) ProtoMessage() {}
+
+func (x *LivePlace) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LivePlace.ProtoReflect.Descriptor instead.
+func (*LivePlace) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LivePlace) GetJson() string {
+	if x != nil {
+		return x.Json
+	}
+	return ""
+}
+
+func (x *LivePlace) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // SignaturePlace is where the signatures stand and how they are written. Exactly one of header, json, form and query is
 // set; they mean what they mean in ValuePlace.
 type SignaturePlace struct {
@@ -833,7 +972,7 @@ type SignaturePlace struct {
 
 func (x *SignaturePlace) Reset() {
 	*x = SignaturePlace{}
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[2]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +984,7 @@ func (x *SignaturePlace) String() string {
 func (*SignaturePlace) ProtoMessage() {}
 
 func (x *SignaturePlace) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[2]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +997,7 @@ func (x *SignaturePlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignaturePlace.ProtoReflect.Descriptor instead.
 func (*SignaturePlace) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{2}
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SignaturePlace) GetHeader() string {
@@ -992,7 +1131,7 @@ type TimestampPlace struct {
 
 func (x *TimestampPlace) Reset() {
 	*x = TimestampPlace{}
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[3]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1143,7 @@ func (x *TimestampPlace) String() string {
 func (*TimestampPlace) ProtoMessage() {}
 
 func (x *TimestampPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[3]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1156,7 @@ func (x *TimestampPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimestampPlace.ProtoReflect.Descriptor instead.
 func (*TimestampPlace) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{3}
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TimestampPlace) GetHeader() string {
@@ -1097,7 +1236,7 @@ type IdPlace struct {
 
 func (x *IdPlace) Reset() {
 	*x = IdPlace{}
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[4]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1248,7 @@ func (x *IdPlace) String() string {
 func (*IdPlace) ProtoMessage() {}
 
 func (x *IdPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[4]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1261,7 @@ func (x *IdPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdPlace.ProtoReflect.Descriptor instead.
 func (*IdPlace) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{4}
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IdPlace) GetHeader() string {
@@ -1186,7 +1325,7 @@ type BodyHashPlace struct {
 
 func (x *BodyHashPlace) Reset() {
 	*x = BodyHashPlace{}
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[5]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1337,7 @@ func (x *BodyHashPlace) String() string {
 func (*BodyHashPlace) ProtoMessage() {}
 
 func (x *BodyHashPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[5]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1350,7 @@ func (x *BodyHashPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodyHashPlace.ProtoReflect.Descriptor instead.
 func (*BodyHashPlace) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{5}
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BodyHashPlace) GetHeader() string {
@@ -1262,7 +1401,7 @@ type RequiredHeader struct {
 
 func (x *RequiredHeader) Reset() {
 	*x = RequiredHeader{}
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1413,7 @@ func (x *RequiredHeader) String() string {
 func (*RequiredHeader) ProtoMessage() {}
 
 func (x *RequiredHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1426,7 @@ func (x *RequiredHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequiredHeader.ProtoReflect.Descriptor instead.
 func (*RequiredHeader) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{6}
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RequiredHeader) GetHeader() string {
@@ -1327,7 +1466,7 @@ type ListedHeaders struct {
 
 func (x *ListedHeaders) Reset() {
 	*x = ListedHeaders{}
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1478,7 @@ func (x *ListedHeaders) String() string {
 func (*ListedHeaders) ProtoMessage() {}
 
 func (x *ListedHeaders) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_scheme_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1491,7 @@ func (x *ListedHeaders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedHeaders.ProtoReflect.Descriptor instead.
 func (*ListedHeaders) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{7}
+	return file_sidehook_config_v1_scheme_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListedHeaders) GetHeader() string {
@@ -1401,7 +1540,7 @@ var File_sidehook_config_v1_scheme_proto protoreflect.FileDescriptor
 
 const file_sidehook_config_v1_scheme_proto_rawDesc = "" +
 	"\n" +
-	"\x1fsidehook/config/v1/scheme.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\"\x95\x06\n" +
+	"\x1fsidehook/config/v1/scheme.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\"\x81\a\n" +
 	"\x06Scheme\x12C\n" +
 	"\talgorithm\x18\x01 \x01(\x0e2\x1d.sidehook.config.v1.AlgorithmB\x06\xbaH\x03\xc8\x01\x01R\talgorithm\x12/\n" +
 	"\x03key\x18\x02 \x01(\x0e2\x1d.sidehook.config.v1.KeyFormatR\x03key\x12 \n" +
@@ -1415,7 +1554,9 @@ const file_sidehook_config_v1_scheme_proto_rawDesc = "" +
 	"\tbody_hash\x18\n" +
 	" \x01(\v2!.sidehook.config.v1.BodyHashPlaceR\bbodyHash\x12F\n" +
 	"\arequire\x18\v \x03(\v2\".sidehook.config.v1.RequiredHeaderB\b\xbaH\x05\x92\x01\x02\x10\bR\arequire\x12\x1c\n" +
-	"\x04each\x18\f \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04each\x12$\n" +
+	"\x04each\x18\f \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04each\x127\n" +
+	"\x06events\x18\x14 \x01(\v2\x1f.sidehook.config.v1.EventsPlaceR\x06events\x121\n" +
+	"\x04live\x18\x15 \x01(\v2\x1d.sidehook.config.v1.LivePlaceR\x04live\x12$\n" +
 	"\bdocument\x18\r \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\bdocument\x12;\n" +
 	"\aheaders\x18\x0e \x01(\v2!.sidehook.config.v1.ListedHeadersR\aheaders\x12$\n" +
 	"\bsubjects\x18\x0f \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\bsubjects\"\x8a\x01\n" +
@@ -1424,7 +1565,14 @@ const file_sidehook_config_v1_scheme_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x06header\x12\x1c\n" +
 	"\x04json\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04json\x12\x1c\n" +
 	"\x04form\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x04form\x12\x1e\n" +
-	"\x05query\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05query\"\xb7\x04\n" +
+	"\x05query\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05query\"c\n" +
+	"\vEventsPlace\x12\x1c\n" +
+	"\x04json\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04json\x12\x18\n" +
+	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x02id\x12\x1c\n" +
+	"\x04type\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04type\"K\n" +
+	"\tLivePlace\x12\x1f\n" +
+	"\x04json\x18\x01 \x01(\tB\v\xbaH\b\xc8\x01\x01r\x03\x18\x80\x02R\x04json\x12\x1d\n" +
+	"\x05value\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x05value\"\xb7\x04\n" +
 	"\x0eSignaturePlace\x12 \n" +
 	"\x06header\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x06header\x12\x1c\n" +
 	"\x04json\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04json\x12\x1c\n" +
@@ -1544,7 +1692,7 @@ func file_sidehook_config_v1_scheme_proto_rawDescGZIP() []byte {
 }
 
 var file_sidehook_config_v1_scheme_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_sidehook_config_v1_scheme_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_sidehook_config_v1_scheme_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_sidehook_config_v1_scheme_proto_goTypes = []any{
 	(Algorithm)(0),         // 0: sidehook.config.v1.Algorithm
 	(KeyFormat)(0),         // 1: sidehook.config.v1.KeyFormat
@@ -1556,35 +1704,39 @@ var file_sidehook_config_v1_scheme_proto_goTypes = []any{
 	(UrlForm)(0),           // 7: sidehook.config.v1.UrlForm
 	(*Scheme)(nil),         // 8: sidehook.config.v1.Scheme
 	(*ValuePlace)(nil),     // 9: sidehook.config.v1.ValuePlace
-	(*SignaturePlace)(nil), // 10: sidehook.config.v1.SignaturePlace
-	(*TimestampPlace)(nil), // 11: sidehook.config.v1.TimestampPlace
-	(*IdPlace)(nil),        // 12: sidehook.config.v1.IdPlace
-	(*BodyHashPlace)(nil),  // 13: sidehook.config.v1.BodyHashPlace
-	(*RequiredHeader)(nil), // 14: sidehook.config.v1.RequiredHeader
-	(*ListedHeaders)(nil),  // 15: sidehook.config.v1.ListedHeaders
+	(*EventsPlace)(nil),    // 10: sidehook.config.v1.EventsPlace
+	(*LivePlace)(nil),      // 11: sidehook.config.v1.LivePlace
+	(*SignaturePlace)(nil), // 12: sidehook.config.v1.SignaturePlace
+	(*TimestampPlace)(nil), // 13: sidehook.config.v1.TimestampPlace
+	(*IdPlace)(nil),        // 14: sidehook.config.v1.IdPlace
+	(*BodyHashPlace)(nil),  // 15: sidehook.config.v1.BodyHashPlace
+	(*RequiredHeader)(nil), // 16: sidehook.config.v1.RequiredHeader
+	(*ListedHeaders)(nil),  // 17: sidehook.config.v1.ListedHeaders
 }
 var file_sidehook_config_v1_scheme_proto_depIdxs = []int32{
 	0,  // 0: sidehook.config.v1.Scheme.algorithm:type_name -> sidehook.config.v1.Algorithm
 	1,  // 1: sidehook.config.v1.Scheme.key:type_name -> sidehook.config.v1.KeyFormat
-	10, // 2: sidehook.config.v1.Scheme.signature:type_name -> sidehook.config.v1.SignaturePlace
-	11, // 3: sidehook.config.v1.Scheme.timestamp:type_name -> sidehook.config.v1.TimestampPlace
-	12, // 4: sidehook.config.v1.Scheme.id:type_name -> sidehook.config.v1.IdPlace
+	12, // 2: sidehook.config.v1.Scheme.signature:type_name -> sidehook.config.v1.SignaturePlace
+	13, // 3: sidehook.config.v1.Scheme.timestamp:type_name -> sidehook.config.v1.TimestampPlace
+	14, // 4: sidehook.config.v1.Scheme.id:type_name -> sidehook.config.v1.IdPlace
 	9,  // 5: sidehook.config.v1.Scheme.type:type_name -> sidehook.config.v1.ValuePlace
 	6,  // 6: sidehook.config.v1.Scheme.body:type_name -> sidehook.config.v1.BodyForm
 	7,  // 7: sidehook.config.v1.Scheme.url:type_name -> sidehook.config.v1.UrlForm
-	13, // 8: sidehook.config.v1.Scheme.body_hash:type_name -> sidehook.config.v1.BodyHashPlace
-	14, // 9: sidehook.config.v1.Scheme.require:type_name -> sidehook.config.v1.RequiredHeader
-	15, // 10: sidehook.config.v1.Scheme.headers:type_name -> sidehook.config.v1.ListedHeaders
-	2,  // 11: sidehook.config.v1.SignaturePlace.encoding:type_name -> sidehook.config.v1.Encoding
-	3,  // 12: sidehook.config.v1.SignaturePlace.layout:type_name -> sidehook.config.v1.SignatureLayout
-	4,  // 13: sidehook.config.v1.TimestampPlace.unit:type_name -> sidehook.config.v1.TimeUnit
-	5,  // 14: sidehook.config.v1.TimestampPlace.window:type_name -> sidehook.config.v1.TimeWindow
-	2,  // 15: sidehook.config.v1.BodyHashPlace.encoding:type_name -> sidehook.config.v1.Encoding
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	15, // 8: sidehook.config.v1.Scheme.body_hash:type_name -> sidehook.config.v1.BodyHashPlace
+	16, // 9: sidehook.config.v1.Scheme.require:type_name -> sidehook.config.v1.RequiredHeader
+	10, // 10: sidehook.config.v1.Scheme.events:type_name -> sidehook.config.v1.EventsPlace
+	11, // 11: sidehook.config.v1.Scheme.live:type_name -> sidehook.config.v1.LivePlace
+	17, // 12: sidehook.config.v1.Scheme.headers:type_name -> sidehook.config.v1.ListedHeaders
+	2,  // 13: sidehook.config.v1.SignaturePlace.encoding:type_name -> sidehook.config.v1.Encoding
+	3,  // 14: sidehook.config.v1.SignaturePlace.layout:type_name -> sidehook.config.v1.SignatureLayout
+	4,  // 15: sidehook.config.v1.TimestampPlace.unit:type_name -> sidehook.config.v1.TimeUnit
+	5,  // 16: sidehook.config.v1.TimestampPlace.window:type_name -> sidehook.config.v1.TimeWindow
+	2,  // 17: sidehook.config.v1.BodyHashPlace.encoding:type_name -> sidehook.config.v1.Encoding
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_sidehook_config_v1_scheme_proto_init() }
@@ -1598,7 +1750,7 @@ func file_sidehook_config_v1_scheme_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidehook_config_v1_scheme_proto_rawDesc), len(file_sidehook_config_v1_scheme_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -350,6 +350,19 @@ type Source struct {
 	// where the types include one later, its next delivery passes. An event in which no type is found is not left out.
 	// Default: all. Needs a scheme with an event type.
 	Types []string `protobuf:"bytes,22,rep,name=types,proto3" json:"types,omitempty"`
+	// Keeps events from the app that are older than what it has of their object: they are answered 200 "stale" and kept in the inbox
+	// as STALE. What the app has moves when it answers 2xx, in STORE when the event is kept, over all types of the object; an equal
+	// version passes, and one that is older than another with the app now gets 503. An event in which no object or version can be
+	// read passes. {} takes the paths of the provider. Default: off.
+	Version *ObjectVersion `protobuf:"bytes,30,opt,name=version,proto3" json:"version,omitempty"`
+	// Lets only events of the real world reach the app: those of the sender's test mode are answered 200 "ignored" and kept in the
+	// inbox as IGNORED. An event that does not say passes. Needs a provider, or a scheme, that tells them apart. Default: false.
+	LiveOnly bool `protobuf:"varint,31,opt,name=live_only,json=liveOnly,proto3" json:"live_only,omitempty"`
+	// Keeps each event of a request that carries several by itself: with an id, a type, attempts and a state of its own. Its body is
+	// the request's, with the array of events holding that one alone, so that the sender's signature holds no more (see
+	// delivery.resign). Events that were kept before are left out. Paths of version, dedupe and delivery.order_by are read in that
+	// body. For mode: STORE, and senders with several events in a request. Default: false, the request is kept as one.
+	Split bool `protobuf:"varint,32,opt,name=split,proto3" json:"split,omitempty"`
 	// How events that are kept come to the app. Required with mode: STORE, refused without.
 	Delivery *AppDelivery `protobuf:"bytes,23,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	// Headers that are kept with an event in STORE though they are among those that are not: cookie, authorization, proxy-*,
@@ -548,6 +561,27 @@ func (x *Source) GetTypes() []string {
 		return x.Types
 	}
 	return nil
+}
+
+func (x *Source) GetVersion() *ObjectVersion {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *Source) GetLiveOnly() bool {
+	if x != nil {
+		return x.LiveOnly
+	}
+	return false
+}
+
+func (x *Source) GetSplit() bool {
+	if x != nil {
+		return x.Split
+	}
+	return false
 }
 
 func (x *Source) GetDelivery() *AppDelivery {
@@ -915,6 +949,9 @@ type Dedupe struct {
 	// for senders whose signature does not cover the id. Default: the provider's (72h for github and shopify), else 0, off.
 	// Not above retention.
 	ContentWindow *durationpb.Duration `protobuf:"bytes,1,opt,name=content_window,json=contentWindow,proto3" json:"content_window,omitempty"`
+	// Two events with different ids that tell of one change: the second is answered 200 "duplicate_change" and kept in the inbox as
+	// DUPLICATE_CHANGE once the app has the first, and gets 503 while that is with the app. Default: off.
+	Also          *SameChange `protobuf:"bytes,2,opt,name=also,proto3" json:"also,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -956,6 +993,144 @@ func (x *Dedupe) GetContentWindow() *durationpb.Duration {
 	return nil
 }
 
+func (x *Dedupe) GetAlso() *SameChange {
+	if x != nil {
+		return x.Also
+	}
+	return nil
+}
+
+// SameChange says which events tell of one change: those of the types listed, about the same object, within a time. All three are
+// required.
+type SameChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The path of the object's id in the JSON: data.object.id. Joined by + with the type's own path, only events of one type count
+	// as one: data.object.id+type.
+	Object string `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	// The event types that tell of the change, written as in types: [invoice.paid, invoice.payment_succeeded].
+	Types []string `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`
+	// How long after the first another one is of the same change. 1s to 1h.
+	Window        *durationpb.Duration `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SameChange) Reset() {
+	*x = SameChange{}
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SameChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SameChange) ProtoMessage() {}
+
+func (x *SameChange) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SameChange.ProtoReflect.Descriptor instead.
+func (*SameChange) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SameChange) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *SameChange) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *SameChange) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+// ObjectVersion is where an event tells of which object it is, and how new that is. At most one of number and time is set.
+type ObjectVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The path of the object's id in the JSON: data.object.id. Default: the provider's; required with a scheme of your own.
+	Object string `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	// The path of a number that grows with each change: an integer of any length, or a decimal.
+	Number string `protobuf:"bytes,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The path of the time of the change: RFC 3339 or ISO 8601, with a fraction of any length, UTC where no zone is given; or a number.
+	// Default, where number is not set either: the provider's.
+	Time          string `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectVersion) Reset() {
+	*x = ObjectVersion{}
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectVersion) ProtoMessage() {}
+
+func (x *ObjectVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectVersion.ProtoReflect.Descriptor instead.
+func (*ObjectVersion) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ObjectVersion) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *ObjectVersion) GetNumber() string {
+	if x != nil {
+		return x.Number
+	}
+	return ""
+}
+
+func (x *ObjectVersion) GetTime() string {
+	if x != nil {
+		return x.Time
+	}
+	return ""
+}
+
 // Reply is an answer of the gate in the app's place.
 type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -971,7 +1146,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1158,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1171,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{6}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Reply) GetStatus() int32 {
@@ -1038,7 +1213,7 @@ type Handshake struct {
 
 func (x *Handshake) Reset() {
 	*x = Handshake{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1225,7 @@ func (x *Handshake) String() string {
 func (*Handshake) ProtoMessage() {}
 
 func (x *Handshake) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1238,7 @@ func (x *Handshake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handshake.ProtoReflect.Descriptor instead.
 func (*Handshake) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{7}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Handshake) GetVerifyToken() *Secret {
@@ -1131,7 +1306,7 @@ type AppDelivery struct {
 
 func (x *AppDelivery) Reset() {
 	*x = AppDelivery{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1318,7 @@ func (x *AppDelivery) String() string {
 func (*AppDelivery) ProtoMessage() {}
 
 func (x *AppDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1331,7 @@ func (x *AppDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelivery.ProtoReflect.Descriptor instead.
 func (*AppDelivery) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{8}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AppDelivery) GetUrl() string {
@@ -1273,7 +1448,7 @@ type OrderBy struct {
 
 func (x *OrderBy) Reset() {
 	*x = OrderBy{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1460,7 @@ func (x *OrderBy) String() string {
 func (*OrderBy) ProtoMessage() {}
 
 func (x *OrderBy) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1473,7 @@ func (x *OrderBy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderBy.ProtoReflect.Descriptor instead.
 func (*OrderBy) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{9}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OrderBy) GetPlace() isOrderBy_Place {
@@ -1348,7 +1523,7 @@ var File_sidehook_config_v1_source_proto protoreflect.FileDescriptor
 
 const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\n" +
-	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\xa6\x11\n" +
+	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\x96\x12\n" +
 	"\x06Source\x12\xc2\x01\n" +
 	"\x04name\x18\x01 \x01(\tB\xad\x01\xbaH\xa9\x01\xba\x01\xa5\x01\n" +
 	"\vsource.name\x12`write 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or a digit, such as payments\x1a4this.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')R\x04name\x12\xa2\x01\n" +
@@ -1385,6 +1560,9 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\x0fsource.max_body\x12\x12write at most 64Mi\x1a\x1dthis >= 0 && this <= 67108864R\amaxBody\x12;\n" +
 	"\thandshake\x18\x15 \x01(\v2\x1d.sidehook.config.v1.HandshakeR\thandshake\x12\x1f\n" +
 	"\x05types\x18\x16 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05types\x12;\n" +
+	"\aversion\x18\x1e \x01(\v2!.sidehook.config.v1.ObjectVersionR\aversion\x12\x1b\n" +
+	"\tlive_only\x18\x1f \x01(\bR\bliveOnly\x12\x14\n" +
+	"\x05split\x18  \x01(\bR\x05split\x12;\n" +
 	"\bdelivery\x18\x17 \x01(\v2\x1f.sidehook.config.v1.AppDeliveryR\bdelivery\x12S\n" +
 	"\rstore_headers\x18\x18 \x03(\tB.\xbaH+\x92\x01(\x10@\"$r\"\x18\x80\x012\x1d^[!#$%&'*+.^_`|~0-9A-Za-z-]+$R\fstoreHeaders\x121\n" +
 	"\x03jwt\x18( \x01(\v2\x1f.sidehook.config.v1.TokenClaimsR\x03jwt\x12T\n" +
@@ -1411,10 +1589,22 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\x11ClientCertificate\x12&\n" +
 	"\bsubjects\x18\x01 \x03(\tB\n" +
 	"\xbaH\a\x92\x01\x04\b\x01\x10@R\bsubjects\x12!\n" +
-	"\aca_file\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x06caFile\"\xb3\x01\n" +
+	"\aca_file\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x06caFile\"\xe7\x01\n" +
 	"\x06Dedupe\x12\xa8\x01\n" +
 	"\x0econtent_window\x18\x01 \x01(\v2\x19.google.protobuf.DurationBf\xbaHc\xba\x01`\n" +
-	"\x15dedupe.content_window\x12\x12write at most 400d\x1a3this >= duration('0s') && this <= duration('9600h')R\rcontentWindow\"\x91\x02\n" +
+	"\x15dedupe.content_window\x12\x12write at most 400d\x1a3this >= duration('0s') && this <= duration('9600h')R\rcontentWindow\x122\n" +
+	"\x04also\x18\x02 \x01(\v2\x1e.sidehook.config.v1.SameChangeR\x04also\"\xfa\x01\n" +
+	"\n" +
+	"SameChange\x12#\n" +
+	"\x06object\x18\x01 \x01(\tB\v\xbaH\b\xc8\x01\x01r\x03\x18\x80\x02R\x06object\x12 \n" +
+	"\x05types\x18\x02 \x03(\tB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10@R\x05types\x12\xa4\x01\n" +
+	"\x06window\x18\x03 \x01(\v2\x19.google.protobuf.DurationBq\xbaHn\xba\x01h\n" +
+	"\x12dedupe.also.window\x12 write at least 1s and at most 1h\x1a0this >= duration('1s') && this <= duration('1h')\xc8\x01\x01R\x06window\"q\n" +
+	"\rObjectVersion\x12 \n" +
+	"\x06object\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06object\x12 \n" +
+	"\x06number\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06number\x12\x1c\n" +
+	"\x04time\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x04time\"\x91\x02\n" +
 	"\x05Reply\x12\xb2\x01\n" +
 	"\x06status\x18\x01 \x01(\x05B\x99\x01\xbaH\x95\x01\xba\x01\x91\x01\n" +
 	"\freply.status\x12Vwrite a status from 200 to 299: a sender takes any other for a failure and sends again\x1a)this == 0 || (this >= 200 && this <= 299)R\x06status\x125\n" +
@@ -1492,7 +1682,7 @@ func file_sidehook_config_v1_source_proto_rawDescGZIP() []byte {
 }
 
 var file_sidehook_config_v1_source_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_sidehook_config_v1_source_proto_goTypes = []any{
 	(OnDead)(0),                   // 0: sidehook.config.v1.OnDead
 	(Mode)(0),                     // 1: sidehook.config.v1.Mode
@@ -1505,44 +1695,49 @@ var file_sidehook_config_v1_source_proto_goTypes = []any{
 	(*TokenClaims)(nil),           // 8: sidehook.config.v1.TokenClaims
 	(*ClientCertificate)(nil),     // 9: sidehook.config.v1.ClientCertificate
 	(*Dedupe)(nil),                // 10: sidehook.config.v1.Dedupe
-	(*Reply)(nil),                 // 11: sidehook.config.v1.Reply
-	(*Handshake)(nil),             // 12: sidehook.config.v1.Handshake
-	(*AppDelivery)(nil),           // 13: sidehook.config.v1.AppDelivery
-	(*OrderBy)(nil),               // 14: sidehook.config.v1.OrderBy
-	(*Scheme)(nil),                // 15: sidehook.config.v1.Scheme
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*SameChange)(nil),            // 11: sidehook.config.v1.SameChange
+	(*ObjectVersion)(nil),         // 12: sidehook.config.v1.ObjectVersion
+	(*Reply)(nil),                 // 13: sidehook.config.v1.Reply
+	(*Handshake)(nil),             // 14: sidehook.config.v1.Handshake
+	(*AppDelivery)(nil),           // 15: sidehook.config.v1.AppDelivery
+	(*OrderBy)(nil),               // 16: sidehook.config.v1.OrderBy
+	(*Scheme)(nil),                // 17: sidehook.config.v1.Scheme
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_sidehook_config_v1_source_proto_depIdxs = []int32{
 	6,  // 0: sidehook.config.v1.Source.match:type_name -> sidehook.config.v1.Match
-	15, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
+	17, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
 	7,  // 2: sidehook.config.v1.Source.secrets:type_name -> sidehook.config.v1.Secret
 	1,  // 3: sidehook.config.v1.Source.mode:type_name -> sidehook.config.v1.Mode
-	16, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
-	16, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
-	16, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
-	16, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
+	18, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
+	18, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
+	18, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
+	18, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
 	2,  // 8: sidehook.config.v1.Source.confirm:type_name -> sidehook.config.v1.Confirm
 	3,  // 9: sidehook.config.v1.Source.on_unknown:type_name -> sidehook.config.v1.OnUnknown
 	10, // 10: sidehook.config.v1.Source.dedupe:type_name -> sidehook.config.v1.Dedupe
 	4,  // 11: sidehook.config.v1.Source.enforce:type_name -> sidehook.config.v1.Enforce
-	11, // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
-	12, // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
-	13, // 14: sidehook.config.v1.Source.delivery:type_name -> sidehook.config.v1.AppDelivery
-	8,  // 15: sidehook.config.v1.Source.jwt:type_name -> sidehook.config.v1.TokenClaims
-	9,  // 16: sidehook.config.v1.Source.client_certificate:type_name -> sidehook.config.v1.ClientCertificate
-	17, // 17: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
-	16, // 18: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
-	7,  // 19: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
-	16, // 20: sidehook.config.v1.AppDelivery.timeout:type_name -> google.protobuf.Duration
-	16, // 21: sidehook.config.v1.AppDelivery.waits:type_name -> google.protobuf.Duration
-	14, // 22: sidehook.config.v1.AppDelivery.order_by:type_name -> sidehook.config.v1.OrderBy
-	0,  // 23: sidehook.config.v1.AppDelivery.on_dead:type_name -> sidehook.config.v1.OnDead
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	13, // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
+	14, // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
+	12, // 14: sidehook.config.v1.Source.version:type_name -> sidehook.config.v1.ObjectVersion
+	15, // 15: sidehook.config.v1.Source.delivery:type_name -> sidehook.config.v1.AppDelivery
+	8,  // 16: sidehook.config.v1.Source.jwt:type_name -> sidehook.config.v1.TokenClaims
+	9,  // 17: sidehook.config.v1.Source.client_certificate:type_name -> sidehook.config.v1.ClientCertificate
+	19, // 18: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
+	18, // 19: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
+	11, // 20: sidehook.config.v1.Dedupe.also:type_name -> sidehook.config.v1.SameChange
+	18, // 21: sidehook.config.v1.SameChange.window:type_name -> google.protobuf.Duration
+	7,  // 22: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
+	18, // 23: sidehook.config.v1.AppDelivery.timeout:type_name -> google.protobuf.Duration
+	18, // 24: sidehook.config.v1.AppDelivery.waits:type_name -> google.protobuf.Duration
+	16, // 25: sidehook.config.v1.AppDelivery.order_by:type_name -> sidehook.config.v1.OrderBy
+	0,  // 26: sidehook.config.v1.AppDelivery.on_dead:type_name -> sidehook.config.v1.OnDead
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_sidehook_config_v1_source_proto_init() }
@@ -1557,8 +1752,8 @@ func file_sidehook_config_v1_source_proto_init() {
 		(*Secret_Value)(nil),
 		(*Secret_Url)(nil),
 	}
-	file_sidehook_config_v1_source_proto_msgTypes[8].OneofWrappers = []any{}
-	file_sidehook_config_v1_source_proto_msgTypes[9].OneofWrappers = []any{
+	file_sidehook_config_v1_source_proto_msgTypes[10].OneofWrappers = []any{}
+	file_sidehook_config_v1_source_proto_msgTypes[11].OneofWrappers = []any{
 		(*OrderBy_Json)(nil),
 		(*OrderBy_Header)(nil),
 	}
@@ -1568,7 +1763,7 @@ func file_sidehook_config_v1_source_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidehook_config_v1_source_proto_rawDesc), len(file_sidehook_config_v1_source_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
