@@ -31,6 +31,10 @@ func (v *Verifier) Header(name string) HeaderUse {
 			slices.ContainsFunc(s.require, func(q RequireSpec) bool { return q.Header == name }) ||
 			slices.ContainsFunc(s.parts, func(p part) bool { return is(p.place) })
 	}
+	if s, ok := v.beside.(*jwtScheme); ok {
+		token := s.header == name
+		use = HeaderUse{Read: token || is(s.id) || is(s.typ), Signature: token, Secret: token && s.spec.Bearing}
+	}
 	if slices.Contains(v.others, name) {
 		use.Read, use.Signature = true, true
 	}

@@ -26,11 +26,13 @@ type material struct {
 	mac    *macKey
 	text   []byte   // TOKEN, BASIC, SHA256
 	digest [32]byte // of text, for comparisons that do not tell its length
-	public []crypto.PublicKey
-	signer crypto.Signer // nil for a public key
-	sns    *snsKey
-	url    string              // where the sender publishes the keys; then there are none here
-	roots  []*x509.Certificate // of X5C and MTLS
+	// written is the secret as it was configured, where text is what was made of it.
+	written []byte
+	public  []crypto.PublicKey
+	signer  crypto.Signer // nil for a public key
+	sns     *snsKey
+	url     string              // where the sender publishes the keys; then there are none here
+	roots   []*x509.Certificate // of X5C and MTLS
 }
 
 func parseMaterial(k kind, raw []byte) (*material, error) {
@@ -52,6 +54,9 @@ func parseMaterial(k kind, raw []byte) (*material, error) {
 		key, err := symmetricKey(k.format, raw)
 		if err != nil {
 			return nil, err
+		}
+		if k.format != KeyText {
+			m.written = bytes.Clone(raw)
 		}
 		switch k.algorithm {
 		case Token, Basic:

@@ -112,11 +112,15 @@ func (v *Verifier) Resign(m *Message, keys []Key, now time.Time) (header []Field
 	}
 	made = len(signed.Header)
 	for _, name := range came {
-		if k, s := v.signing(keys, now, name); s != nil {
-			if err := s.sign(&signed, k, now); err != nil {
-				return nil, 0, err
-			}
+		k, s := v.signing(keys, now, name)
+		if s == nil {
+			continue
 		}
+		fresh, err := s.sign(&signed, k, "", now)
+		if err != nil {
+			return nil, 0, err
+		}
+		signed.Header = append(signed.Header, fresh...)
 	}
 	if len(signed.Header) > made || v.stillBears(m) {
 		return signed.Header, made, nil
@@ -125,8 +129,8 @@ func (v *Verifier) Resign(m *Message, keys []Key, now time.Time) (header []Field
 	if s == nil {
 		return nil, 0, fmt.Errorf("%w: no key is in force", ErrCannotSign)
 	}
-	err = s.sign(&signed, k, now)
-	return signed.Header, made, err
+	fresh, err := s.sign(&signed, k, "", now)
+	return append(signed.Header, fresh...), made, err
 }
 
 // signing returns the first key in force that can sign, and its first scheme that has its signature in the header of that name;
@@ -143,19 +147,4 @@ func (v *Verifier) signing(keys []Key, now time.Time, name string) (Key, *scheme
 		}
 	}
 	return Key{}, nil
-}
-
-// sign adds to m what Sign returns.
-func (s *scheme) sign(m *Message, k Key, now time.Time) error {
-	r, added, err := s.signer(m, "", now)
-	if err != nil {
-		return err
-	}
-	defer r.free()
-	sig, err := r.makeSignature(k.m)
-	if err != nil {
-		return err
-	}
-	m.Header = append(append(m.Header, added...), Field{Name: s.signature.name, Value: s.signatureField(sig, r.timestamp)})
-	return nil
 }

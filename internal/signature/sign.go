@@ -28,6 +28,11 @@ func (v *Verifier) Sign(m *Message, k Key, id string, now time.Time) ([]Field, e
 	if err != nil {
 		return nil, err
 	}
+	return s.sign(m, k, id, now)
+}
+
+// sign is Sign with a key of the scheme.
+func (s *scheme) sign(m *Message, k Key, id string, now time.Time) ([]Field, error) {
 	r, added, err := s.signer(m, id, now)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ func (k Key) Within(text string) bool {
 	if k.m == nil || len(k.m.text) == 0 {
 		return false
 	}
-	if inText(text, k.m.text) {
+	if inText(text, k.m.text) || len(k.m.written) > 0 && inText(text, k.m.written) {
 		return true
 	}
 	if _, password, ok := bytes.Cut(k.m.text, []byte(":")); ok && k.m.kind.algorithm == Basic && len(password) > 0 {
@@ -26,14 +26,21 @@ func (k Key) Within(text string) bool {
 	return false
 }
 
+// standardBase64 writes base64 of the alphabet for URLs in the other one.
+var standardBase64 = strings.NewReplacer("-", "+", "_", "/")
+
 func inText(text string, secret []byte) bool {
-	if len(secret) < leastWithin {
+	switch {
+	case len(text) < len(secret):
+		return false // every form is at least as long
+	case len(secret) < leastWithin:
 		return standsAlone(text, secret)
-	}
-	if strings.Contains(text, string(secret)) || len(text) >= 2*len(secret) && strings.Contains(strings.ToLower(text), hex.EncodeToString(secret)) {
+	case strings.Contains(text, string(secret)):
+		return true
+	case len(text) >= hex.EncodedLen(len(secret)) && strings.Contains(strings.ToLower(text), hex.EncodeToString(secret)):
 		return true
 	}
-	text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
+	text = standardBase64.Replace(text)
 	for shift := range 3 {
 		if strings.Contains(text, base64Within(secret, shift)) {
 			return true
@@ -58,7 +65,7 @@ func base64Within(secret []byte, shift int) string {
 // standsAlone reports whether a word of text is secret, in one of its forms.
 func standsAlone(text string, secret []byte) bool {
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(" \t,;:=\"", r) }) {
-		b64 := strings.NewReplacer("-", "+", "_", "/").Replace(word)
+		b64 := standardBase64.Replace(word)
 		if word == string(secret) || strings.EqualFold(word, hex.EncodeToString(secret)) || b64 == base64.RawStdEncoding.EncodeToString(secret) {
 			return true
 		}
