@@ -57,6 +57,7 @@ type loader struct {
 	report
 	now            time.Time
 	withoutSecrets bool
+	eachTenant     bool
 	onDenied       func(v netguard.Verdict, enforced bool)
 	files          []string
 	prints         prints

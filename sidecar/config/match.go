@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -18,8 +19,18 @@ var (
 	hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?(:[0-9]{1,5})?$`)
 )
 
-// match checks one match and compiles it.
+// match checks one match of open and compiles it.
 func (l *loader) match(path string, m *configv1.Match) extauthz.Match {
+	return l.matchOf(path, m, "an open path is nobody's: write path_prefix, or the path as it is sent")
+}
+
+// sourceMatch is match for a source, whose path may have a tenant in it.
+func (l *loader) sourceMatch(path string, m *configv1.Match) extauthz.Match {
+	return l.matchOf(path, m, "")
+}
+
+// matchOf is match; noTenant says why there cannot be a tenant, or nothing where there can.
+func (l *loader) matchOf(path string, m *configv1.Match, noTenant string) extauthz.Match {
 	out := extauthz.Match{
 		Host: strings.ToLower(m.GetHost()), Path: m.GetPath(), PathPrefix: m.GetPathPrefix(), Method: m.GetMethod(),
 	}
@@ -29,9 +40,9 @@ func (l *loader) match(path string, m *configv1.Match) extauthz.Match {
 	case out.Path != "" && out.PathPrefix != "":
 		l.errorf(path, "path and path_prefix exclude each other; remove one")
 	case out.Path != "":
-		l.matchPath(path+".path", out.Path)
+		l.matchPath(path+".path", out.Path, noTenant)
 	default:
-		l.matchPath(path+".path_prefix", out.PathPrefix)
+		l.matchPath(path+".path_prefix", out.PathPrefix, cmp.Or(noTenant, "{tenant} is for path, which says what is behind it too"))
 	}
 	if out.Host != "" && !validHost(out.Host) {
 		l.errorf(path+".host", "%s is no host; write a name such as hooks.example.com, without scheme, path or wildcard",
@@ -56,8 +67,16 @@ func validHost(h string) bool {
 }
 
 // matchPath refuses paths that no request can have, or that could be meant in two ways.
-func (l *loader) matchPath(at, p string) {
+func (l *loader) matchPath(at, p, noTenant string) {
 	why := ""
+	literal := p
+	if strings.Contains(p, extauthz.TenantSegment) {
+		if noTenant != "" {
+			l.errorf(at, "%s: %s", quote(p), noTenant)
+			return
+		}
+		literal = withoutTenant(p)
+	}
 	switch i := strings.IndexFunc(p, func(c rune) bool { return c <= ' ' || c >= 0x7f }); {
 	case !strings.HasPrefix(p, "/"):
 		why = "begin it with /"
@@ -65,8 +84,8 @@ func (l *loader) matchPath(at, p string) {
 		why = "write it as it is sent: blanks and letters beyond ASCII are percent-encoded"
 	case strings.ContainsAny(p, "?#"):
 		why = "leave query and fragment out: only the path is compared"
-	case strings.ContainsAny(p, "{}"):
-		why = "{tenant} is not in this version; write the whole path, or a source for each tenant"
+	case strings.ContainsAny(literal, "{}"):
+		why = "the one thing in braces is {tenant}, once, as a whole segment: /hooks/{tenant}"
 	case strings.ContainsAny(p, "*"):
 		why = "there are no wildcards; path_prefix covers all below a path"
 	case strings.Contains(p, `\`), strings.Contains(p, ";"), strings.Contains(p, "//"):
@@ -83,6 +102,15 @@ func (l *loader) matchPath(at, p string) {
 	}
 }
 
+// withoutTenant takes the first segment away that is {tenant} and nothing else.
+func withoutTenant(path string) string {
+	segments := strings.Split(path, "/")
+	if i := slices.Index(segments, extauthz.TenantSegment); i >= 0 {
+		segments[i] = "tenant"
+	}
+	return strings.Join(segments, "/")
+}
+
 // sameMatch reports whether a and b take exactly the same requests.
 func sameMatch(a, b extauthz.Match) bool { return coversMatch(a, b) && coversMatch(b, a) }
 
@@ -94,7 +122,8 @@ func coversMatch(a, b extauthz.Match) bool {
 // coversPath is coversMatch for the paths alone.
 func coversPath(a, b extauthz.Match) bool {
 	if a.PathPrefix == "" {
-		return b.PathPrefix == "" && a.Path == b.Path
+		_, tenant := a.Tenant(b.Path)
+		return b.PathPrefix == "" && (a.Path == b.Path || tenant)
 	}
 	prefix := strings.TrimSuffix(a.PathPrefix, "/")
 	p := b.Path
@@ -109,15 +138,41 @@ func coversPath(a, b extauthz.Match) bool {
 func overlap(a, b extauthz.Match) bool {
 	return (a.Host == "" || b.Host == "" || a.Host == b.Host) &&
 		(a.Method == "" || b.Method == "" || a.Method == b.Method) &&
-		(coversPath(a, b) || coversPath(b, a))
+		pathsMeet(a, b)
+}
+
+// pathsMeet reports whether some path is taken by both.
+func pathsMeet(a, b extauthz.Match) bool {
+	if a.PathPrefix == "" && b.PathPrefix != "" {
+		a, b = b, a
+	}
+	left := strings.Split(strings.TrimSuffix(a.PathPrefix, "/")+a.Path, "/")
+	right := strings.Split(strings.TrimSuffix(b.PathPrefix, "/")+b.Path, "/")
+	if b.PathPrefix != "" && len(left) > len(right) {
+		left, right = right, left
+	}
+	if len(left) > len(right) || a.PathPrefix == "" && len(left) < len(right) {
+		return false
+	}
+	for i, segment := range left {
+		other := right[i]
+		switch {
+		case segment == other:
+		case segment == extauthz.TenantSegment && extauthz.ValidTenant(other):
+		case other == extauthz.TenantSegment && extauthz.ValidTenant(segment):
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // outranks reports whether a goes before b where both take a request: a host before none, path before path_prefix, more
-// segments before fewer, a method before none.
+// segments before fewer, a literal segment before {tenant}, a method before none.
 func outranks(a, b extauthz.Match) bool {
-	rank := func(m extauthz.Match) [4]int {
+	rank := func(m extauthz.Match) [5]int {
 		segments := strings.Count(strings.TrimSuffix(m.PathPrefix, "/")+m.Path, "/")
-		return [4]int{min(len(m.Host), 1), min(len(m.Path), 1), segments, min(len(m.Method), 1)}
+		return [5]int{min(len(m.Host), 1), min(len(m.Path), 1), segments, m.TenantAt(), min(len(m.Method), 1)}
 	}
 	ra, rb := rank(a), rank(b)
 	return slices.Compare(ra[:], rb[:]) > 0

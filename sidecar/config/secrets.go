@@ -26,6 +26,9 @@ func (l *loader) keys(path, owner string, m *configv1.Source, p preset) []signat
 		l.errorf(path+".secrets", "%s: a secret is required; write secrets: [{file: /run/secrets/…}]", owner)
 		return nil
 	}
+	if folder(m) >= 0 {
+		return nil // its secrets are the tenants'
+	}
 	var keys []signature.Key
 	texts := map[string]int{}
 	for i, s := range m.GetSecrets() {
@@ -56,11 +59,15 @@ func (l *loader) keys(path, owner string, m *configv1.Source, p preset) []signat
 func (l *loader) secretLength(at, owner string, n int, p preset) {
 	switch {
 	case p.minSecret > 0 && n < p.minSecret:
-		l.errorf(at, "%s: the secret has %d characters; those of %s have at least %d: is it whole, and the right one?",
-			owner, n, p.name, p.minSecret)
+		l.errorf(at, "%s: %v", owner, p.tooShort(n))
 	case p.minSecret == 0 && n < shortSecret:
 		l.warnf(at, "%s: the secret has fewer than %d characters and can be guessed by trying", owner, shortSecret)
 	}
+}
+
+// tooShort is what is wrong with a secret of n bytes.
+func (p preset) tooShort(n int) error {
+	return fmt.Errorf("the secret has %d characters; those of %s have at least %d: is it whole, and the right one?", n, p.name, p.minSecret)
 }
 
 // untils notes secrets that are past their time already.
@@ -102,6 +109,9 @@ func (l *loader) secret(path, owner string, m *configv1.Secret) (secret.Secret, 
 		from.Value = secret.New([]byte(s.Value))
 		l.warnf(path+".value", "%s: the secret stands in the configuration, where every reader of it sees it; "+
 			"outside tests write {file: …} or {env: …}", owner)
+	case *configv1.Secret_Folder:
+		l.errorf(path+".folder", "%s: is for a source whose match.path has {tenant}; write {file: …}", owner)
+		return secret.Secret{}, false
 	default:
 		return secret.Secret{}, false // the schema's rule has said so
 	}

@@ -58,11 +58,12 @@ func (l *loader) source(path string, m *configv1.Source) *extauthz.Source {
 		Types: m.GetTypes(),
 	}
 	if m.GetMatch() != nil {
-		s.Matches = []extauthz.Match{l.match(path+".match", m.GetMatch())}
+		s.Matches = []extauthz.Match{l.sourceMatch(path+".match", m.GetMatch())}
 	}
 	if r := m.GetReply(); r != nil {
 		s.Reply = extauthz.Reply{Status: int(r.GetStatus()), ContentType: r.GetContentType(), Body: r.GetBody()}
 	}
+	s.Tenants, s.Tenant = l.tenants(path, owner, m, p)
 	s.Keys = l.keys(path, owner, m, p)
 	s.HandshakeToken = l.handshake(path+".handshake", owner, m, p)
 	return s

@@ -50,7 +50,7 @@ with or without warnings; 3 if the file cannot be read.
 }
 
 func check(_ context.Context, std stdio, o checkOptions) error {
-	c, err := o.config.load()
+	c, err := o.config.load(config.EachTenant())
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ func explainConfig(w io.Writer, c *config.Config) error {
 
 func (p *explainer) gate(c *config.Config) {
 	p.line("The gate listens on %s. A request belongs to the source that its route names, else to the first below that matches it:", c.Gate.Listen)
-	p.line("a host goes before none, a path before a path_prefix, the longer path, a method before none, a source before open.")
+	p.line("a host goes before none, a path before a path_prefix, the longer path, a literal before {tenant}, a method before none, a source before open.")
 	for _, s := range c.Gate.Sources {
 		if len(s.Matches) == 0 {
 			p.source(s)
@@ -86,6 +87,9 @@ func (p *explainer) source(s *extauthz.Source) {
 	if len(s.Types) > 0 {
 		p.item("lets through", "%s; other types are answered like duplicates and kept as IGNORED", strings.Join(s.Types, ", "))
 	}
+	if text := tenantText(s); text != "" {
+		p.item("tenant", "%s", text)
+	}
 	p.item("claims", "an id for %s while the app works; the app's answer comes by %s", s.Lease, confirmWord(s.Confirm))
 	p.item("unknown end", "%s", unknownText(s.OnUnknown))
 	p.item("duplicates", "%s; ids are kept for %s after they were last seen", replyText(s), days(s.Retention))
@@ -107,6 +111,9 @@ func verifyText(s *extauthz.Source) string {
 		return "nothing (verify: none): every request passes unverified and unclaimed"
 	}
 	text := fmt.Sprintf("%s, %s", s.Provider, plural(len(s.Keys), "secret"))
+	if s.Tenants != nil {
+		text = fmt.Sprintf("%s, with a secret for each tenant in %s", s.Provider, s.Tenants.Folder.Path())
+	}
 	if s.Verifier.SignsTime() {
 		text += fmt.Sprintf(", signed at most %s ago", s.Tolerance)
 	}
@@ -114,6 +121,28 @@ func verifyText(s *extauthz.Source) string {
 		text += ", public URL " + s.PublicURL
 	}
 	return text
+}
+
+// tenantText says where a source's tenants come from; empty: it has none.
+func tenantText(s *extauthz.Source) string {
+	in := ""
+	switch {
+	case s.Tenant.Header != "":
+		in = "header " + s.Tenant.Header
+	case !s.Tenant.JSON.IsZero():
+		in = "json " + s.Tenant.JSON.String()
+	}
+	inPath := slices.ContainsFunc(s.Matches, func(m extauthz.Match) bool { return strings.Contains(m.Path, extauthz.TenantSegment) })
+	switch {
+	case inPath && in != "":
+		return "from the path, and the same in " + in + "; equal ids of two are two events"
+	case inPath:
+		return "from the path; equal ids of two are two events"
+	case in != "":
+		return "from " + in + "; equal ids of two are two events"
+	default:
+		return ""
+	}
 }
 
 func confirmWord(m extauthz.ConfirmMode) string {

@@ -304,7 +304,8 @@ type Source struct {
 	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
 	// A scheme of your own. Exactly one of provider, scheme and verify is set.
 	Scheme *Scheme `protobuf:"bytes,5,opt,name=scheme,proto3" json:"scheme,omitempty"`
-	// Keys that are all accepted: that is how one is rotated. Required, 1 to 8; none with verify.
+	// Keys that are all accepted: that is how one is rotated. Required, 1 to 8; none with verify. With {tenant} in match.path one
+	// folder alone.
 	Secrets []*Secret `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	// "none", written out: requests of this source are let through unverified and unclaimed. Excludes secrets.
 	// Exactly one of provider, scheme and verify is set.
@@ -375,8 +376,12 @@ type Source struct {
 	// A certificate that the client has to show beside the signature. Default: none is asked for. With a scheme, write its
 	// subjects instead.
 	ClientCertificate *ClientCertificate `protobuf:"bytes,41,opt,name=client_certificate,json=clientCertificate,proto3" json:"client_certificate,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Where a verified event names the tenant that it is of. The tenant is a part of the event's key, so that equal ids of two
+	// are two events, and the app gets it as x-sidehook-tenant. Where match.path has {tenant} both must be the same. Only what
+	// the signature covers. Default: none.
+	Tenant        *TenantField `protobuf:"bytes,36,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Source) Reset() {
@@ -612,14 +617,22 @@ func (x *Source) GetClientCertificate() *ClientCertificate {
 	return nil
 }
 
+func (x *Source) GetTenant() *TenantField {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
 // Match selects requests. All that is set must hold; exactly one of path and path_prefix is set.
 // Of several that hold the most exact is taken: a host before none, path before path_prefix, more segments before fewer,
-// a method before none, a source before an entry of open.
+// a literal segment before {tenant}, a method before none, a source before an entry of open.
 type Match struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Host (:authority), compared without regard to case; without a port it holds for every port. Default: every host.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	// The whole path, raw as sent, without query. Excludes path_prefix.
+	// The whole path, raw as sent, without query. Excludes path_prefix. That of a source may have {tenant} once, a whole segment,
+	// which stands for any 1 to 128 of A-Z, a-z, 0-9, full stop, _ and -: /hooks/{tenant}.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// Whole leading segments of the raw path: /a is a prefix of /a and /a/b, never of /ab. Excludes path.
 	PathPrefix string `protobuf:"bytes,3,opt,name=path_prefix,json=pathPrefix,proto3" json:"path_prefix,omitempty"`
@@ -687,7 +700,7 @@ func (x *Match) GetMethod() string {
 	return ""
 }
 
-// Secret is where key material comes from. Exactly one of file, env and value is set.
+// Secret is where key material comes from. Exactly one of file, env, value, url and folder is set.
 type Secret struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where the bytes are.
@@ -698,6 +711,7 @@ type Secret struct {
 	//	*Secret_Env
 	//	*Secret_Value
 	//	*Secret_Url
+	//	*Secret_Folder
 	Source isSecret_Source `protobuf_oneof:"source"`
 	// From this time on the secret is not accepted any more; for one on its way out. Default: for ever.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
@@ -778,6 +792,15 @@ func (x *Secret) GetUrl() string {
 	return ""
 }
 
+func (x *Secret) GetFolder() string {
+	if x != nil {
+		if x, ok := x.Source.(*Secret_Folder); ok {
+			return x.Folder
+		}
+	}
+	return ""
+}
+
 func (x *Secret) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
@@ -812,6 +835,14 @@ type Secret_Url struct {
 	Url string `protobuf:"bytes,8,opt,name=url,proto3,oneof"`
 }
 
+type Secret_Folder struct {
+	// An absolute path of a folder with a secret for each tenant of a source with {tenant} in match.path: in the file of the
+	// tenant's name, and perhaps the next one, accepted too, in NAME.next. Files are read on use and by the rules of file; one
+	// that comes, changes or goes counts within a second. A tenant without a file gets 401 unknown_tenant. No name and no link
+	// leads out of the folder. Alone in the list, and without until.
+	Folder string `protobuf:"bytes,9,opt,name=folder,proto3,oneof"`
+}
+
 func (*Secret_File) isSecret_Source() {}
 
 func (*Secret_Env) isSecret_Source() {}
@@ -819,6 +850,8 @@ func (*Secret_Env) isSecret_Source() {}
 func (*Secret_Value) isSecret_Source() {}
 
 func (*Secret_Url) isSecret_Source() {}
+
+func (*Secret_Folder) isSecret_Source() {}
 
 // TokenClaims are claims of a sender's tokens (RFC 7519).
 type TokenClaims struct {
@@ -942,6 +975,62 @@ func (x *ClientCertificate) GetCaFile() string {
 	return ""
 }
 
+// TenantField is where a message names its tenant: 1 to 128 of A-Z, a-z, 0-9, full stop, _ and -; anything else is 401
+// unknown_tenant. A message in which it does not stand has no tenant. Exactly one of json and header is set.
+type TenantField struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A path into the JSON body, such as account or data.team_id. The signature covers the body.
+	Json string `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	// The name of a header that the signature covers.
+	Header        string `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantField) Reset() {
+	*x = TenantField{}
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantField) ProtoMessage() {}
+
+func (x *TenantField) ProtoReflect() protoreflect.Message {
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantField.ProtoReflect.Descriptor instead.
+func (*TenantField) Descriptor() ([]byte, []int) {
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *TenantField) GetJson() string {
+	if x != nil {
+		return x.Json
+	}
+	return ""
+}
+
+func (x *TenantField) GetHeader() string {
+	if x != nil {
+		return x.Header
+	}
+	return ""
+}
+
 // Dedupe is what counts as the same event beside its id.
 type Dedupe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -958,7 +1047,7 @@ type Dedupe struct {
 
 func (x *Dedupe) Reset() {
 	*x = Dedupe{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1059,7 @@ func (x *Dedupe) String() string {
 func (*Dedupe) ProtoMessage() {}
 
 func (x *Dedupe) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[5]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1072,7 @@ func (x *Dedupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dedupe.ProtoReflect.Descriptor instead.
 func (*Dedupe) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{5}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Dedupe) GetContentWindow() *durationpb.Duration {
@@ -1017,7 +1106,7 @@ type SameChange struct {
 
 func (x *SameChange) Reset() {
 	*x = SameChange{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1118,7 @@ func (x *SameChange) String() string {
 func (*SameChange) ProtoMessage() {}
 
 func (x *SameChange) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[6]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1131,7 @@ func (x *SameChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SameChange.ProtoReflect.Descriptor instead.
 func (*SameChange) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{6}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SameChange) GetObject() string {
@@ -1082,7 +1171,7 @@ type ObjectVersion struct {
 
 func (x *ObjectVersion) Reset() {
 	*x = ObjectVersion{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1183,7 @@ func (x *ObjectVersion) String() string {
 func (*ObjectVersion) ProtoMessage() {}
 
 func (x *ObjectVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[7]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1196,7 @@ func (x *ObjectVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectVersion.ProtoReflect.Descriptor instead.
 func (*ObjectVersion) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{7}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ObjectVersion) GetObject() string {
@@ -1146,7 +1235,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1247,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[8]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1260,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{8}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Reply) GetStatus() int32 {
@@ -1213,7 +1302,7 @@ type Handshake struct {
 
 func (x *Handshake) Reset() {
 	*x = Handshake{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1314,7 @@ func (x *Handshake) String() string {
 func (*Handshake) ProtoMessage() {}
 
 func (x *Handshake) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[9]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1327,7 @@ func (x *Handshake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handshake.ProtoReflect.Descriptor instead.
 func (*Handshake) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{9}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Handshake) GetVerifyToken() *Secret {
@@ -1306,7 +1395,7 @@ type AppDelivery struct {
 
 func (x *AppDelivery) Reset() {
 	*x = AppDelivery{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[10]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1407,7 @@ func (x *AppDelivery) String() string {
 func (*AppDelivery) ProtoMessage() {}
 
 func (x *AppDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[10]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1420,7 @@ func (x *AppDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelivery.ProtoReflect.Descriptor instead.
 func (*AppDelivery) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{10}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AppDelivery) GetUrl() string {
@@ -1448,7 +1537,7 @@ type OrderBy struct {
 
 func (x *OrderBy) Reset() {
 	*x = OrderBy{}
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[11]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1549,7 @@ func (x *OrderBy) String() string {
 func (*OrderBy) ProtoMessage() {}
 
 func (x *OrderBy) ProtoReflect() protoreflect.Message {
-	mi := &file_sidehook_config_v1_source_proto_msgTypes[11]
+	mi := &file_sidehook_config_v1_source_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1562,7 @@ func (x *OrderBy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderBy.ProtoReflect.Descriptor instead.
 func (*OrderBy) Descriptor() ([]byte, []int) {
-	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{11}
+	return file_sidehook_config_v1_source_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OrderBy) GetPlace() isOrderBy_Place {
@@ -1523,7 +1612,7 @@ var File_sidehook_config_v1_source_proto protoreflect.FileDescriptor
 
 const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\n" +
-	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\x96\x12\n" +
+	"\x1fsidehook/config/v1/source.proto\x12\x12sidehook.config.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fsidehook/config/v1/scheme.proto\"\xcf\x12\n" +
 	"\x06Source\x12\xc2\x01\n" +
 	"\x04name\x18\x01 \x01(\tB\xad\x01\xbaH\xa9\x01\xba\x01\xa5\x01\n" +
 	"\vsource.name\x12`write 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or a digit, such as payments\x1a4this.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')R\x04name\x12\xa2\x01\n" +
@@ -1566,21 +1655,23 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\bdelivery\x18\x17 \x01(\v2\x1f.sidehook.config.v1.AppDeliveryR\bdelivery\x12S\n" +
 	"\rstore_headers\x18\x18 \x03(\tB.\xbaH+\x92\x01(\x10@\"$r\"\x18\x80\x012\x1d^[!#$%&'*+.^_`|~0-9A-Za-z-]+$R\fstoreHeaders\x121\n" +
 	"\x03jwt\x18( \x01(\v2\x1f.sidehook.config.v1.TokenClaimsR\x03jwt\x12T\n" +
-	"\x12client_certificate\x18) \x01(\v2%.sidehook.config.v1.ClientCertificateR\x11clientCertificate\"h\n" +
+	"\x12client_certificate\x18) \x01(\v2%.sidehook.config.v1.ClientCertificateR\x11clientCertificate\x127\n" +
+	"\x06tenant\x18$ \x01(\v2\x1f.sidehook.config.v1.TenantFieldR\x06tenant\"h\n" +
 	"\x05Match\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1f\n" +
 	"\vpath_prefix\x18\x03 \x01(\tR\n" +
 	"pathPrefix\x12\x16\n" +
-	"\x06method\x18\x04 \x01(\tR\x06method\"\xa3\x02\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\"\xd4\x02\n" +
 	"\x06Secret\x12\x14\n" +
 	"\x04file\x18\x01 \x01(\tH\x00R\x04file\x12\x12\n" +
 	"\x03env\x18\x02 \x01(\tH\x00R\x03env\x12\x16\n" +
 	"\x05value\x18\x03 \x01(\tH\x00R\x05value\x12\x1e\n" +
 	"\x03url\x18\b \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x80\bH\x00R\x03url\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until:{\xbaHx\x1av\n" +
-	"\rsecret.source\x12 write one of file, env and value\x1aChas(this.file) || has(this.env) || has(this.value) || has(this.url)B\b\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\bH\x00R\x03url\x12\x18\n" +
+	"\x06folder\x18\t \x01(\tH\x00R\x06folder\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until:\x91\x01\xbaH\x8d\x01\x1a\x8a\x01\n" +
+	"\rsecret.source\x12 write one of file, env and value\x1aWhas(this.file) || has(this.env) || has(this.value) || has(this.url) || has(this.folder)B\b\n" +
 	"\x06source\"y\n" +
 	"\vTokenClaims\x12 \n" +
 	"\x06issuer\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x06issuer\x12$\n" +
@@ -1589,7 +1680,11 @@ const file_sidehook_config_v1_source_proto_rawDesc = "" +
 	"\x11ClientCertificate\x12&\n" +
 	"\bsubjects\x18\x01 \x03(\tB\n" +
 	"\xbaH\a\x92\x01\x04\b\x01\x10@R\bsubjects\x12!\n" +
-	"\aca_file\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x06caFile\"\xe7\x01\n" +
+	"\aca_file\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x06caFile\"\x96\x01\n" +
+	"\vTenantField\x12\x12\n" +
+	"\x04json\x18\x01 \x01(\tR\x04json\x12\x16\n" +
+	"\x06header\x18\x02 \x01(\tR\x06header:[\xbaHX\x1aV\n" +
+	"\ftenant.place\x12\x1cwrite one of json and header\x1a((this.json == '') != (this.header == '')\"\xe7\x01\n" +
 	"\x06Dedupe\x12\xa8\x01\n" +
 	"\x0econtent_window\x18\x01 \x01(\v2\x19.google.protobuf.DurationBf\xbaHc\xba\x01`\n" +
 	"\x15dedupe.content_window\x12\x12write at most 400d\x1a3this >= duration('0s') && this <= duration('9600h')R\rcontentWindow\x122\n" +
@@ -1682,7 +1777,7 @@ func file_sidehook_config_v1_source_proto_rawDescGZIP() []byte {
 }
 
 var file_sidehook_config_v1_source_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_sidehook_config_v1_source_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_sidehook_config_v1_source_proto_goTypes = []any{
 	(OnDead)(0),                   // 0: sidehook.config.v1.OnDead
 	(Mode)(0),                     // 1: sidehook.config.v1.Mode
@@ -1694,50 +1789,52 @@ var file_sidehook_config_v1_source_proto_goTypes = []any{
 	(*Secret)(nil),                // 7: sidehook.config.v1.Secret
 	(*TokenClaims)(nil),           // 8: sidehook.config.v1.TokenClaims
 	(*ClientCertificate)(nil),     // 9: sidehook.config.v1.ClientCertificate
-	(*Dedupe)(nil),                // 10: sidehook.config.v1.Dedupe
-	(*SameChange)(nil),            // 11: sidehook.config.v1.SameChange
-	(*ObjectVersion)(nil),         // 12: sidehook.config.v1.ObjectVersion
-	(*Reply)(nil),                 // 13: sidehook.config.v1.Reply
-	(*Handshake)(nil),             // 14: sidehook.config.v1.Handshake
-	(*AppDelivery)(nil),           // 15: sidehook.config.v1.AppDelivery
-	(*OrderBy)(nil),               // 16: sidehook.config.v1.OrderBy
-	(*Scheme)(nil),                // 17: sidehook.config.v1.Scheme
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*TenantField)(nil),           // 10: sidehook.config.v1.TenantField
+	(*Dedupe)(nil),                // 11: sidehook.config.v1.Dedupe
+	(*SameChange)(nil),            // 12: sidehook.config.v1.SameChange
+	(*ObjectVersion)(nil),         // 13: sidehook.config.v1.ObjectVersion
+	(*Reply)(nil),                 // 14: sidehook.config.v1.Reply
+	(*Handshake)(nil),             // 15: sidehook.config.v1.Handshake
+	(*AppDelivery)(nil),           // 16: sidehook.config.v1.AppDelivery
+	(*OrderBy)(nil),               // 17: sidehook.config.v1.OrderBy
+	(*Scheme)(nil),                // 18: sidehook.config.v1.Scheme
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
 }
 var file_sidehook_config_v1_source_proto_depIdxs = []int32{
 	6,  // 0: sidehook.config.v1.Source.match:type_name -> sidehook.config.v1.Match
-	17, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
+	18, // 1: sidehook.config.v1.Source.scheme:type_name -> sidehook.config.v1.Scheme
 	7,  // 2: sidehook.config.v1.Source.secrets:type_name -> sidehook.config.v1.Secret
 	1,  // 3: sidehook.config.v1.Source.mode:type_name -> sidehook.config.v1.Mode
-	18, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
-	18, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
-	18, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
-	18, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
+	19, // 4: sidehook.config.v1.Source.tolerance:type_name -> google.protobuf.Duration
+	19, // 5: sidehook.config.v1.Source.retention:type_name -> google.protobuf.Duration
+	19, // 6: sidehook.config.v1.Source.lease:type_name -> google.protobuf.Duration
+	19, // 7: sidehook.config.v1.Source.in_flight_wait:type_name -> google.protobuf.Duration
 	2,  // 8: sidehook.config.v1.Source.confirm:type_name -> sidehook.config.v1.Confirm
 	3,  // 9: sidehook.config.v1.Source.on_unknown:type_name -> sidehook.config.v1.OnUnknown
-	10, // 10: sidehook.config.v1.Source.dedupe:type_name -> sidehook.config.v1.Dedupe
+	11, // 10: sidehook.config.v1.Source.dedupe:type_name -> sidehook.config.v1.Dedupe
 	4,  // 11: sidehook.config.v1.Source.enforce:type_name -> sidehook.config.v1.Enforce
-	13, // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
-	14, // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
-	12, // 14: sidehook.config.v1.Source.version:type_name -> sidehook.config.v1.ObjectVersion
-	15, // 15: sidehook.config.v1.Source.delivery:type_name -> sidehook.config.v1.AppDelivery
+	14, // 12: sidehook.config.v1.Source.reply:type_name -> sidehook.config.v1.Reply
+	15, // 13: sidehook.config.v1.Source.handshake:type_name -> sidehook.config.v1.Handshake
+	13, // 14: sidehook.config.v1.Source.version:type_name -> sidehook.config.v1.ObjectVersion
+	16, // 15: sidehook.config.v1.Source.delivery:type_name -> sidehook.config.v1.AppDelivery
 	8,  // 16: sidehook.config.v1.Source.jwt:type_name -> sidehook.config.v1.TokenClaims
 	9,  // 17: sidehook.config.v1.Source.client_certificate:type_name -> sidehook.config.v1.ClientCertificate
-	19, // 18: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
-	18, // 19: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
-	11, // 20: sidehook.config.v1.Dedupe.also:type_name -> sidehook.config.v1.SameChange
-	18, // 21: sidehook.config.v1.SameChange.window:type_name -> google.protobuf.Duration
-	7,  // 22: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
-	18, // 23: sidehook.config.v1.AppDelivery.timeout:type_name -> google.protobuf.Duration
-	18, // 24: sidehook.config.v1.AppDelivery.waits:type_name -> google.protobuf.Duration
-	16, // 25: sidehook.config.v1.AppDelivery.order_by:type_name -> sidehook.config.v1.OrderBy
-	0,  // 26: sidehook.config.v1.AppDelivery.on_dead:type_name -> sidehook.config.v1.OnDead
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	10, // 18: sidehook.config.v1.Source.tenant:type_name -> sidehook.config.v1.TenantField
+	20, // 19: sidehook.config.v1.Secret.until:type_name -> google.protobuf.Timestamp
+	19, // 20: sidehook.config.v1.Dedupe.content_window:type_name -> google.protobuf.Duration
+	12, // 21: sidehook.config.v1.Dedupe.also:type_name -> sidehook.config.v1.SameChange
+	19, // 22: sidehook.config.v1.SameChange.window:type_name -> google.protobuf.Duration
+	7,  // 23: sidehook.config.v1.Handshake.verify_token:type_name -> sidehook.config.v1.Secret
+	19, // 24: sidehook.config.v1.AppDelivery.timeout:type_name -> google.protobuf.Duration
+	19, // 25: sidehook.config.v1.AppDelivery.waits:type_name -> google.protobuf.Duration
+	17, // 26: sidehook.config.v1.AppDelivery.order_by:type_name -> sidehook.config.v1.OrderBy
+	0,  // 27: sidehook.config.v1.AppDelivery.on_dead:type_name -> sidehook.config.v1.OnDead
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_sidehook_config_v1_source_proto_init() }
@@ -1751,9 +1848,10 @@ func file_sidehook_config_v1_source_proto_init() {
 		(*Secret_Env)(nil),
 		(*Secret_Value)(nil),
 		(*Secret_Url)(nil),
+		(*Secret_Folder)(nil),
 	}
-	file_sidehook_config_v1_source_proto_msgTypes[10].OneofWrappers = []any{}
-	file_sidehook_config_v1_source_proto_msgTypes[11].OneofWrappers = []any{
+	file_sidehook_config_v1_source_proto_msgTypes[11].OneofWrappers = []any{}
+	file_sidehook_config_v1_source_proto_msgTypes[12].OneofWrappers = []any{
 		(*OrderBy_Json)(nil),
 		(*OrderBy_Header)(nil),
 	}
@@ -1763,7 +1861,7 @@ func file_sidehook_config_v1_source_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidehook_config_v1_source_proto_rawDesc), len(file_sidehook_config_v1_source_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
