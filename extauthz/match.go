@@ -105,7 +105,7 @@ func (s *Source) validate() error {
 		why = "on_unknown is not set"
 	case s.Lease <= 0:
 		why = "lease must be positive"
-	case s.Verifier != nil && len(s.Keys) == 0 && s.Tenants == nil:
+	case s.Verifier != nil && s.Verifier.NeedsKey() && len(s.Keys) == 0 && s.Tenants == nil:
 		why = "no key"
 	case s.Tenants != nil && (s.Verifier == nil || len(s.Keys) > 0):
 		why = "secrets of tenants stand alone, and verify"

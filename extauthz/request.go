@@ -48,6 +48,9 @@ type request struct {
 	routeSource string // context_extensions.source
 	grpcSource  string // gRPC metadata x-sidehook-source
 
+	// peer is the client as Envoy's attributes tell it, which no client can write.
+	peer signature.Peer
+
 	body []byte
 	// room is how much of the bodies' budget was taken for the body before it was received.
 	room int64
@@ -154,7 +157,7 @@ func (r *request) get(name string) string {
 // same reports whether r and o are the same request as far as an answer depends on it. Envoy's id alone would do
 // with one Envoy; two that share a gate could meet on one.
 func (r *request) same(o *request) bool {
-	if r.method != o.method || r.target != o.target || r.host != o.host || r.source() != o.source() ||
+	if r.peer != o.peer || r.method != o.method || r.target != o.target || r.host != o.host || r.source() != o.source() ||
 		len(r.header) != len(o.header) || string(r.body) != string(o.body) {
 		return false
 	}
@@ -183,7 +186,7 @@ func (r *request) sameFields(o *request) bool {
 
 // message returns what a signature can cover. publicURL is the configured origin, or empty.
 func (r *request) message(publicURL string) signature.Message {
-	m := signature.Message{Method: r.method, Target: r.target, Header: r.header, Body: r.body}
+	m := signature.Message{Method: r.method, Target: r.target, Header: r.header, Body: r.body, Peer: r.peer}
 	if publicURL != "" {
 		m.URL = publicURL + r.target
 	}
@@ -201,6 +204,7 @@ func (r *request) fill(ctx context.Context, in *authv3.CheckRequest) {
 	if len(r.body) == 0 && h.GetBody() != "" {
 		r.text = true
 	}
+	r.peer = signature.Peer{Principal: attributes.GetSource().GetPrincipal(), Certificate: attributes.GetSource().GetCertificate()}
 	r.routeSource = attributes.GetContextExtensions()[extensionSource]
 	r.grpcSource = sourceFromMetadata(ctx)
 

@@ -31,6 +31,8 @@ type Config struct {
 	Inbox Inbox
 	// Sources is the table at start; Swap replaces it. Required.
 	Sources *Sources
+	// Keys gives keys that senders publish; nil: none can be had.
+	Keys KeySource
 	// MaxBodiesInFlight bounds, in bytes, the bodies of all Checks under way; zero: DefaultMaxBodiesInFlight.
 	MaxBodiesInFlight int64
 	// Passed, if not nil, is told the source of each request that goes to the app under a claim. It must not block.
@@ -45,6 +47,7 @@ type Config struct {
 // concurrent use.
 type Server struct {
 	inbox   Inbox
+	keys    KeySource
 	passed  func(source string)
 	log     *slog.Logger
 	metrics gateMetrics
@@ -68,10 +71,14 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		inbox:   cfg.Inbox,
+		keys:    cfg.Keys,
 		passed:  cfg.Passed,
 		log:     cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		bodies:  budget{limit: cmp.Or(cfg.MaxBodiesInFlight, DefaultMaxBodiesInFlight)},
 		flights: newFlights(),
+	}
+	if s.keys == nil {
+		s.keys = noKeys{}
 	}
 	if s.passed == nil {
 		s.passed = func(string) {}
@@ -192,7 +199,7 @@ func (s *Server) judge(ctx context.Context, req *request) decision {
 		return s.settle(ctx, b, req, verified{}, decision{reason: reason})
 	}
 	now := time.Now()
-	v, d := b.examine(req, now)
+	v, d := b.examine(ctx, s.keys, req, now)
 	return s.settle(ctx, b, req, v, d)
 }
 

@@ -134,6 +134,8 @@ type Source struct {
 	HandshakeToken []byte
 	// UnsignedHandshake permits to answer Slack's challenge without a signature.
 	UnsignedHandshake bool
+	// ConfirmSubscription confirms subscriptions of Amazon SNS in the app's place.
+	ConfirmSubscription bool
 	// Types are the event types that reach the app, as patterns of eventtype.Matches; none: all do. An event without a type
 	// does in any case.
 	Types []string

@@ -1,6 +1,7 @@
 package extauthz
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"net/http"
@@ -76,12 +77,13 @@ type verified struct {
 	eventType string
 	kind      string // eventType as headers hold it
 	content   [sha256.Size]byte
+	keys      []signature.Key // with which it was verified
 	about
 }
 
 // examine judges all of a request that needs no inbox. The decision's reason is zero where the message is verified,
 // or where the source verifies nothing.
-func (b *bound) examine(req *request, now time.Time) (verified, decision) {
+func (b *bound) examine(ctx context.Context, keys KeySource, req *request, now time.Time) (verified, decision) {
 	if d := b.inspect(req); d.reason != 0 {
 		return verified{}, d
 	}
@@ -101,7 +103,7 @@ func (b *bound) examine(req *request, now time.Time) (verified, decision) {
 		}
 		b = &own
 	}
-	v, d := b.verify(req, tenant, now)
+	v, d := b.verify(ctx, keys, req, tenant, now)
 	if d.reason != 0 {
 		v.tenant = tenant
 	}
@@ -109,17 +111,20 @@ func (b *bound) examine(req *request, now time.Time) (verified, decision) {
 }
 
 // verify judges a message that is whole, of the tenant that its path names, with the keys at hand.
-func (b *bound) verify(req *request, tenant string, now time.Time) (verified, decision) {
+func (b *bound) verify(ctx context.Context, keys KeySource, req *request, tenant string, now time.Time) (verified, decision) {
 	if d, ok := b.unsignedHandshake(req, now); ok {
 		return verified{}, b.paced(d, now)
 	}
 	msg := req.message(b.origin)
 	msg.MaxBody = b.maxBody
-	verdict := b.source.Verifier.Verify(&msg, b.keys, now, b.source.Tolerance)
+	verdict := b.judgeSignature(ctx, keys, &msg, now)
 	switch verdict.Reason {
 	case signature.ReasonOK:
 		b.secrets.used(verdict.Key, now)
 		if d, ok := b.handshake(req, b.key(verdict.Key)); ok {
+			return verified{}, d
+		}
+		if d, ok := b.confirmSubscription(ctx, keys, &msg, b.key(verdict.Key)); ok {
 			return verified{}, d
 		}
 		if verdict.ID == "" && b.source.RequireID {
@@ -130,6 +135,7 @@ func (b *bound) verify(req *request, tenant string, now time.Time) (verified, de
 			return verified{}, decision{reason: ReasonUnknownTenant}
 		}
 		v := b.remember(&verdict, tenant)
+		v.keys = b.keys
 		v.about = b.tell(&msg, v.eventType)
 		return v, decision{}
 	case signature.ReasonMissingSignature:

@@ -54,7 +54,7 @@ func (r *request) decode(msg []byte) error {
 
 // scan reads msg itself, or returns errMerge.
 func (r *request) scan(msg []byte) error {
-	var attributes, inner, http []byte
+	var attributes, peer, inner, http []byte
 	f := fields{rest: msg}
 	for f.next() {
 		if f.bytes(1) {
@@ -67,6 +67,8 @@ func (r *request) scan(msg []byte) error {
 	f = fields{rest: attributes}
 	for f.next() {
 		switch {
+		case f.bytes(1):
+			f.once(&peer)
 		case f.bytes(4):
 			f.once(&inner)
 		case f.bytes(10): // context_extensions, a map: the last of a key counts
@@ -77,6 +79,18 @@ func (r *request) scan(msg []byte) error {
 			if name == extensionSource {
 				r.routeSource = value
 			}
+		}
+	}
+	if f.err != nil {
+		return f.err
+	}
+	f = fields{rest: peer}
+	for f.next() {
+		switch {
+		case f.bytes(4):
+			f.text(&r.peer.Principal)
+		case f.bytes(5):
+			f.text(&r.peer.Certificate)
 		}
 	}
 	if f.err != nil {

@@ -47,8 +47,10 @@ func checkOf(raw bool, body string) *authv3.CheckRequest {
 		return &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 			Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port}}}}}
 	}
+	client := peer(40794)
+	client.Principal, client.Certificate = "spiffe://bank.example/hooks", "-----BEGIN%20CERTIFICATE-----%0A"
 	return &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
-		Source: peer(40794), Destination: peer(10080),
+		Source: client, Destination: peer(10080),
 		Request:              &authv3.AttributeContext_Request{Time: timestamppb.New(time.Unix(1614265330, 5000)), Http: h},
 		ContextExtensions:    map[string]string{"source": "payments", "other": "x"},
 		MetadataContext:      &corev3.Metadata{},

@@ -258,7 +258,9 @@ func (t *jwt) published(at string, alg Algorithm) []crypto.PublicKey {
 		t.trace.note("%s has no key %q", at, t.kid)
 		t.away = true
 	}
-	t.want = want
+	if t.kid == "" || !document.names(t.kid) {
+		t.want = want
+	}
 	return public
 }
 

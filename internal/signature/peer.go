@@ -62,6 +62,12 @@ func (v *Verifier) RequirePeer(subjects []string, roots []byte) (*Verifier, erro
 	return &w, nil
 }
 
+// NeedsKey reports whether v verifies nothing without a key: all do but MTLS, for which keys are authorities beside the
+// proxy's.
+func (v *Verifier) NeedsKey() bool {
+	return slices.ContainsFunc(v.kinds, func(k kind) bool { return k.algorithm != MTLS })
+}
+
 // WantsPeer reports whether v asks for a certificate of the client.
 func (v *Verifier) WantsPeer() bool { return v.peer != nil }
 

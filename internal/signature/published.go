@@ -139,6 +139,11 @@ func (p *PublishedKeys) choose(alg Algorithm, id, jwa string) []crypto.PublicKey
 	return chosen
 }
 
+// names reports whether the document has a key under that id: then no newer one tells more of it.
+func (p *PublishedKeys) names(id string) bool {
+	return slices.ContainsFunc(p.keys, func(k publishedKey) bool { return k.id == id })
+}
+
 // publishedBy returns the document of a key that is an address; nil where it is not at hand.
 func (m *Message) publishedBy(at string) *PublishedKeys {
 	if m.Published == nil {

@@ -126,6 +126,29 @@ var snsFields = map[string][]string{
 	"UnsubscribeConfirmation":  {"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"},
 }
 
+// SNSSubscription reports whether m, which was verified with k, wants a subscription to k's topic confirmed, and returns the
+// URL that confirms it: empty if that is not one of SNS itself, in the topic's region and for that topic.
+func (k Key) SNSSubscription(m *Message) (at string, ok bool) {
+	if k.m == nil || k.m.sns == nil {
+		return "", false
+	}
+	fields, err := snsBody(m.Body)
+	if err != nil || fields["Type"] != "SubscriptionConfirmation" || fields["TopicArn"] != k.m.sns.topic {
+		return "", false
+	}
+	at = fields["SubscribeURL"]
+	u, err := url.Parse(at)
+	if err != nil || len(at) > 2*maxKeyURL || u.Scheme != "https" || u.Host != k.m.sns.host || u.User != nil || u.Opaque != "" || u.Fragment != "" ||
+		u.Path != "/" && u.Path != "" {
+		return "", true
+	}
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil || q.Get("Action") != "ConfirmSubscription" || q.Get("TopicArn") != k.m.sns.topic || q.Get("Token") != fields["Token"] {
+		return "", true
+	}
+	return at, true
+}
+
 func (snsScheme) verify(m *Message, keys []Key, now time.Time, _ time.Duration, trace *Explanation) Verdict {
 	refuse := func(reason Reason, why string) Verdict {
 		trace.note("%s", why)
