@@ -162,11 +162,16 @@ func (x *Decision) fail(p *Policy, d *Delivery, r *Result, o Occasion, rnd *rand
 		x.State, x.NotReached = StateDead, true
 	default:
 		// As long as it has lasted so far: that doubles.
-		lasted := min(max(now.Sub(o.begin(d)), firstHold), longestHold)
+		lasted := min(max(now.Sub(o.begin(d)), p.firstHold()), p.longestHold())
 		x.retry(now, spread(lasted, DefaultJitterPercent, rnd))
 	}
 
-	x.Health.hold(&what, o.Probe, retryAfter, now)
+	if p.HoldOnlyUnreached && r.Status != 0 {
+		what.Holds = false // it is about this event
+		x.Resumed = x.Health.release()
+	} else {
+		x.Health.hold(p, &what, o.Probe, retryAfter, now)
+	}
 	if what.Counts {
 		x.failing(p, r, now)
 	}
@@ -222,7 +227,7 @@ func unreached(p *Policy, d *Delivery, o Occasion) bool {
 	if o.Now.Sub(o.begin(d)) >= limit {
 		return true
 	}
-	return o.Now.Sub(d.Created) >= limit && time.Duration(d.Tries-d.Attempts) >= 2*(limit/longestHold)
+	return o.Now.Sub(d.Created) >= limit && time.Duration(d.Tries-d.Attempts) >= 2*(limit/p.longestHold())
 }
 
 // begin is since when d could have been tried.

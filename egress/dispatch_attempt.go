@@ -61,7 +61,9 @@ func (d *Dispatcher) launch(q *queue, e *Endpoint, it item, probe bool, now time
 	d.flights[it.ID] = f
 	d.mu.Unlock()
 	q.inFlight++
-	q.probing = q.probing || probe
+	if probe {
+		q.probing, q.probed = true, it.ID
+	}
 	d.total++
 	if f.slow {
 		d.slow++
@@ -221,6 +223,7 @@ func (d *Dispatcher) attempt(f *flight, rnd *rand.Rand) {
 		}
 		ev = &Event{}
 	} else {
+		ev.Redelivered = f.item.Redelivered
 		r = d.send(f, ev)
 	}
 	if r.Took == 0 {

@@ -49,6 +49,26 @@ func (l *laneQueue) pop() item {
 	return it
 }
 
+// take takes the item i out, counted from the first.
+func (l *laneQueue) take(i int) item {
+	if i == 0 {
+		return l.pop()
+	}
+	it := l.items[l.head+i]
+	l.items = slices.Delete(l.items, l.head+i, l.head+i+1)
+	return it
+}
+
+// other is the first item that is not of that delivery; nil where there is no other.
+func (l *laneQueue) other(id DeliveryID) (i int, it *item) {
+	for i := range min(l.len(), 2) {
+		if it := &l.items[l.head+i]; it.ID != id {
+			return i, it
+		}
+	}
+	return 0, nil
+}
+
 // add puts it into the window, if it belongs there, and returns the item that left the window for that, nil if none did. ok is
 // false where it does not belong there: it will be read from the disk in its turn.
 func (l *laneQueue) add(it item) (out *item, ok bool) {

@@ -39,8 +39,9 @@ type queue struct {
 	gen      uint64 // counts forget
 	inFlight int
 	probing  bool
-	proven   bool // it has taken a delivery
-	taken    uint // attempts while both lanes waited
+	probed   DeliveryID // the last probe; the zero value before the first
+	proven   bool       // it has taken a delivery
+	taken    uint       // attempts while both lanes waited
 	pace     pace
 	bucket   bucket
 	turn     turn
@@ -99,18 +100,23 @@ func (q *queue) forget() {
 	q.gen++
 }
 
+// choose returns the delivery that is to be sent now, by its lane and its number there. none: there is none, and at says when
+// there will be one.
+func (q *queue) choose(now time.Duration, held bool) (l Lane, i int, at time.Duration, none bool) {
+	if held {
+		l, i, none = q.probe()
+		return l, i, never, none
+	}
+	l, at, none = q.next(now)
+	return l, 0, at, none
+}
+
 // next returns the lane whose first delivery is to be sent now. none: there is none, and at says when there will be one.
-//
-// probe: any will do, and the one that is due longest is best.
-func (q *queue) next(now time.Duration, probe bool) (l Lane, at time.Duration, none bool) {
+func (q *queue) next(now time.Duration) (l Lane, at time.Duration, none bool) {
 	first, retry := q.lanes[LaneFirst].first(), q.lanes[LaneRetry].first()
 	switch {
 	case first == nil && retry == nil:
 		return 0, never, true
-	case probe && first != nil && (retry == nil || first.at <= retry.at):
-		return LaneFirst, 0, false
-	case probe:
-		return LaneRetry, 0, false
 	case first != nil && retry != nil && retry.at <= now:
 		if q.taken++; q.taken%retryTurn == 0 {
 			return LaneRetry, 0, false
@@ -122,6 +128,23 @@ func (q *queue) next(now time.Duration, probe bool) (l Lane, at time.Duration, n
 		return LaneRetry, 0, false
 	}
 	return 0, retry.at, true
+}
+
+// probe returns the delivery that is to be the next probe, by its lane and its number there: any will do, the one that is
+// due longest is best, and none twice in a row unless it is the only one. Where the fault is one event's, another one finds that.
+func (q *queue) probe() (l Lane, i int, none bool) {
+	var best *item
+	for _, last := range []DeliveryID{q.probed, {}} {
+		for lane := range lanes {
+			if j, it := q.lanes[lane].other(last); it != nil && (best == nil || it.at < best.at) {
+				l, i, best = lane, j, it
+			}
+		}
+		if best != nil {
+			return l, i, false
+		}
+	}
+	return 0, 0, true
 }
 
 // fill reads the windows that are empty and of which it is not known that nothing waits beyond them.

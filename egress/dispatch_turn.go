@@ -192,7 +192,7 @@ func (d *Dispatcher) serve(q *queue, now time.Duration) (sent bool, err error) {
 		d.abandon(q)
 		return false, nil
 	}
-	lane, at, none := q.next(now, held)
+	lane, number, at, none := q.choose(now, held)
 	if none {
 		d.turns.wake(q, at)
 		return false, nil
@@ -205,7 +205,7 @@ func (d *Dispatcher) serve(q *queue, now time.Duration) (sent bool, err error) {
 		d.turns.wake(q, now+wait)
 		return false, nil
 	}
-	it := q.lanes[lane].pop()
+	it := q.lanes[lane].take(number)
 	delete(q.here, it.ID)
 	d.launch(q, e, it, held, now)
 	return true, nil

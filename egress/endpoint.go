@@ -68,6 +68,12 @@ type Policy struct {
 	MaxInFlight int
 	// Rate bounds the attempts to this endpoint per second; 0: no bound.
 	Rate float64
+	// FirstHold and LongestHold are the waits before the first probe of an endpoint that is held as a whole, and at most
+	// between two probes. Default: DefaultFirstHold, DefaultLongestHold.
+	FirstHold, LongestHold time.Duration
+	// HoldOnlyUnreached: an endpoint is held only where nothing answers there. An answer of any status is about its event alone,
+	// and ends a hold.
+	HoldOnlyUnreached bool
 	// DisableAfter is how long an endpoint fails on end before it is disabled; 0: it is never.
 	DisableAfter time.Duration
 }
