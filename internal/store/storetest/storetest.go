@@ -65,6 +65,13 @@ func (f *Faults) Next(faults ...Fault) {
 	f.queue = append(f.queue, faults...)
 }
 
+// Forget lets the next commits be good, whatever Next said.
+func (f *Faults) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queue = nil
+}
+
 // Hold stops the next commit before anything is written. entered is closed when it has got there; goOn lets it go on.
 func (f *Faults) Hold() (entered <-chan struct{}, goOn func()) {
 	f.mu.Lock()
