@@ -52,7 +52,10 @@ func gates() map[string]Gate {
 	unmatched.Matches = nil
 	odd := payments()
 	odd.Matches = []extauthz.Match{{PathPrefix: `/a "quoted": {path}\n`}, {Path: "/ümlaut%20#x"}}
+	tenants := payments()
+	tenants.Matches = []extauthz.Match{{Path: "/hooks/{tenant}", Method: "POST"}, {Path: "/v1.0/{tenant}/in", Host: "hooks.example.com"}}
 	return map[string]Gate{
+		"tenants":           {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{tenants}, Open: []extauthz.Match{{PathPrefix: "/"}, {Path: "/hooks/status"}}},
 		"no source":         {Listen: "127.0.0.1:9191"},
 		"one source":        {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{payments()}},
 		"open beside it":    {Listen: "localhost:9191", Sources: []*extauthz.Source{payments()}, Open: []extauthz.Match{{PathPrefix: "/"}, {Host: "app.example", Path: "/healthz"}}},

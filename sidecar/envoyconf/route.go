@@ -2,6 +2,7 @@ package envoyconf
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,10 +18,10 @@ type host struct {
 
 // route sends what matches to the app, after the gate.
 type route struct {
-	// Path or Prefix (whole segments) matches; both empty: every path.
-	Path, Prefix string
-	Method       string  // empty: every one
-	Source       *source // nil: no source's
+	// Path, Regex or Prefix (whole segments) matches; all empty: every path.
+	Path, Regex, Prefix string
+	Method              string  // empty: every one
+	Source              *source // nil: no source's
 }
 
 // everyHost is the domain that Envoy takes when no other fits.
@@ -28,9 +29,15 @@ const everyHost = "*"
 
 // rule is a route before it is known for which hosts it holds.
 type rule struct {
-	host string // lower case, perhaps with a port; empty: every one
+	host     string // lower case, perhaps with a port; empty: every one
+	segments int    // of its path
+	tenant   int    // see extauthz.Match.TenantAt
 	route
 }
+
+// tenantRegex is extauthz.ValidTenant in RE2, which takes the whole path (Envoy: RouteMatch.safe_regex). It leaves the length
+// open, for a bound of 128 makes a large program: the gate refuses a longer name as it does an unknown one.
+const tenantRegex = `(?:\.{0,2}[A-Za-z0-9_-][A-Za-z0-9._-]*|\.{3}[A-Za-z0-9._-]*)`
 
 // hosts lays out the routes by which Envoy names the source of a request to the gate. What the route names goes before
 // what the gate would match itself, so a source must win here exactly where it wins there.
@@ -63,13 +70,15 @@ func hosts(gate Gate, sources map[string]source) []host {
 }
 
 // sortedRules returns all matches in the gate's order: a host before none, one with a port first; path before path_prefix;
-// more segments before fewer; a method before none; a source before an open entry.
+// more segments before fewer; a literal segment before {tenant}; a method before none; a source before an open entry.
 func sortedRules(gate Gate, sources map[string]source) []rule {
 	var rules []rule
 	add := func(m extauthz.Match, s *source) {
-		rules = append(rules, rule{strings.ToLower(m.Host), route{
-			Path: m.Path, Prefix: strings.TrimSuffix(m.PathPrefix, "/"), Method: m.Method, Source: s,
-		}})
+		r := route{Path: m.Path, Prefix: strings.TrimSuffix(m.PathPrefix, "/"), Method: m.Method, Source: s}
+		if before, after, ok := strings.Cut(m.Path, extauthz.TenantSegment); ok {
+			r.Path, r.Regex = "", regexp.QuoteMeta(before)+tenantRegex+regexp.QuoteMeta(after)
+		}
+		rules = append(rules, rule{host: strings.ToLower(m.Host), segments: strings.Count(m.Path+r.Prefix, "/"), tenant: m.TenantAt(), route: r})
 	}
 	for _, s := range gate.Sources {
 		compiled := sources[s.Name]
@@ -80,12 +89,12 @@ func sortedRules(gate Gate, sources map[string]source) []rule {
 	for _, m := range gate.Open {
 		add(m, nil)
 	}
-	segments := func(r rule) int { return strings.Count(r.Path+r.Prefix, "/") }
 	slices.SortStableFunc(rules, func(a, b rule) int {
 		return cmp.Or(
 			cmp.Compare(exactness(b.host), exactness(a.host)),
-			last(a.Path == "", b.Path == ""),
-			cmp.Compare(segments(b), segments(a)),
+			last(a.Path+a.Regex == "", b.Path+b.Regex == ""),
+			cmp.Compare(b.segments, a.segments),
+			cmp.Compare(b.tenant, a.tenant),
 			last(a.Method == "", b.Method == ""),
 			last(a.Source == nil, b.Source == nil),
 		)
