@@ -104,6 +104,8 @@ func effect(c *Change, old, new *Config) string {
 	switch {
 	case field == "types[0]" && c.Before == "" && old.source(name) != nil:
 		return "events of other types no longer reach the app"
+	case old.source(name) != nil && new.source(name) != nil && readingEffect(c, field) != "":
+		return readingEffect(c, field)
 	case field != "name":
 		return ""
 	case old.source(name) == nil:
@@ -113,6 +115,26 @@ func effect(c *Change, old, new *Config) string {
 	default:
 		return fmt.Sprintf("a removed source: its events are kept as orphaned; to rename it, write was: [%s] at the new one", name)
 	}
+}
+
+// readingEffect is effect for what a source reads of an event beside its id and type.
+func readingEffect(c *Change, field string) string {
+	on := c.After != "" && c.After != "false"
+	switch {
+	case field == "version.object" && c.Before == "":
+		return "events older than what the app has of their object no longer reach it"
+	case strings.HasPrefix(field, "version.") && c.Before != "" && c.After != "":
+		return "what the app has of an object is learned anew: until then older events pass"
+	case field == "live_only" && on:
+		return "events of the sender's test mode no longer reach the app"
+	case field == "dedupe.also.object" && c.Before == "":
+		return "a second event for one change no longer reaches the app"
+	case field == "split" && on:
+		return "each event of a request reaches the app by itself, with the sender's signature over the whole request"
+	case field == "split":
+		return "the app gets requests with several events"
+	}
+	return ""
 }
 
 // endpointEffect is effect for a field of an endpoint.

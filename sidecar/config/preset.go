@@ -26,6 +26,10 @@ type preset struct {
 	retries       signature.Retries
 	requireID     bool
 	handshake     extauthz.Handshake
+	object        string                 // path of the id of an event's object; "": unknown
+	version       *signature.VersionSpec // nil: unknown
+	live          *signature.LiveSpec    // nil: the sender does not tell
+	events        *signature.EventsSpec  // nil: one in a request
 }
 
 // handshakes are the gate's handshakes by their names in the table of providers.
@@ -85,6 +89,7 @@ func (l *loader) preset(path, owner string, m *configv1.Source) preset {
 		spec, verifier := compileScheme(path+".scheme", m.GetScheme(), &l.report)
 		p.verifier = verifier
 		p.requireID = spec.ID != nil && !spec.ID.Hash && !spec.ID.None
+		p.live, p.events = spec.Live, spec.Events
 	default:
 		p = l.provider(path+".provider", m.GetProvider(), p)
 	}
@@ -116,5 +121,6 @@ func (l *loader) provider(path, name string, otherwise preset) preset {
 		horizon: row.RetryHorizon.Std(), deadline: row.Deadline.Std(), retries: row.Retries,
 		maxBody: row.MaxBodyBytes, refusalStatus: row.RefusalStatus, minSecret: row.MinSecretBytes,
 		requireID: row.RequireID, handshake: handshake,
+		object: row.Object, version: row.Version, live: row.Live, events: row.Events,
 	}
 }

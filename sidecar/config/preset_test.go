@@ -56,6 +56,10 @@ func TestProviderFacts(t *testing.T) {
 			if p.Retries != signature.RetriesYes {
 				fields += ", accept_loss: true"
 			}
+			needsAudience := p.Verifier().NeedsAudience()
+			if needsAudience {
+				fields += ", jwt: {audience: https://example.com/}"
+			}
 			if p.NeedsPublicURL {
 				fields += ", public_url: https://example.com/"
 			}
@@ -67,8 +71,14 @@ func TestProviderFacts(t *testing.T) {
 				MaxBodyBytes: p.MaxBodyBytes, RefusalStatus: p.RefusalStatus, RequireID: p.RequireID,
 				Lease: time.Minute, Enforce: extauthz.EnforceOn, Confirm: extauthz.ConfirmAccessLog, OnUnknown: extauthz.OnUnknownRetry,
 			}
+			if needsAudience {
+				want.Verifier = s.Verifier // one of its own
+			}
 			if p.NeedsPublicURL {
 				want.PublicURL = "https://example.com"
+			}
+			if e := p.Events; e != nil {
+				want.Events = &extauthz.EventsRule{Array: jsonPath(t, e.JSON), ID: jsonPath(t, e.ID), Type: jsonPath(t, e.Type)}
 			}
 			sameVerifier := cmp.Comparer(func(a, b *signature.Verifier) bool { return a == b })
 			if diff := cmp.Diff(want, *s, sameVerifier); diff != "" {
@@ -91,10 +101,7 @@ func TestProviderRules(t *testing.T) {
 	const source = "extauthz.sources[0]"
 	// Secrets stand in the file here; that this is a warning is tested elsewhere.
 	const pasted = `.value: source "a": the secret stands in the configuration`
-	tests := []struct {
-		name, fields string
-		errs, warns  []string
-	}{
+	tests := []providerRule{
 		{name: "right", fields: "provider: stripe, secrets: [{value: whsec_0123456789abcdef}]"},
 		{
 			name:   "GitHub sends nothing again",
@@ -185,6 +192,7 @@ func TestProviderRules(t *testing.T) {
 			errs:   []string{source + `.provider: "standard_webhooks" is no provider; is standard-webhooks meant?`},
 		},
 	}
+	tests = append(tests, publishedRules...)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

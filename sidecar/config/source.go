@@ -66,6 +66,7 @@ func (l *loader) source(path string, m *configv1.Source) *extauthz.Source {
 	s.Tenants, s.Tenant = l.tenants(path, owner, m, p)
 	s.Keys = l.keys(path, owner, m, p)
 	s.HandshakeToken = l.handshake(path+".handshake", owner, m, p)
+	l.reading(path, m, p, s)
 	return s
 }
 
