@@ -154,6 +154,7 @@ func (s *Service) result(ctx context.Context, what string, name *inboxv1.EventNa
 // Why nothing is done to an event.
 var (
 	errOrphaned = errors.New("it is ORPHANED: it is delivered once its source is configured in STORE again")
+	errNoSource = errors.New("its source is not configured in STORE any more")
 	errBodyGone = errors.New("its body is not kept any more: its sender has to deliver it again, after `sidehook inbox release`")
 	errPassed   = errors.New("nothing is kept of it but its id, type and times: its sender has to deliver it again, after `sidehook inbox release`")
 )
@@ -203,8 +204,10 @@ func (s *Service) changeStored(ctx context.Context, kind JobKind, found []looked
 			continue
 		}
 		switch err := why[e.stored.Ref]; {
-		case errors.Is(err, ErrState) && kind == JobRedeliver:
+		case errors.Is(err, ErrState) && kind == JobRedeliver && (e.state() == StateDone || e.state() == StateDiscarded):
 			e.err = errBodyGone
+		case errors.Is(err, ErrState) && kind == JobRedeliver:
+			e.err = errNoSource
 		case errors.Is(err, ErrState):
 			e.err = fmt.Errorf("it is %s", e.state())
 		case errors.Is(err, ErrNotFound):

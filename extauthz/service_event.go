@@ -253,6 +253,9 @@ func (s *Service) lookAt(o *looked, n *inboxv1.EventName) (ref StoredRef, err er
 		if ref, err = s.cfg.Stored.ParseRef(text); err != nil {
 			return ref, &nameError{fmt.Errorf("delivery: %w", err)}
 		}
+		if ref == (StoredRef{}) {
+			return ref, ErrNotFound
+		}
 		return ref, nil
 	}
 	key, err := eventKey(n.GetSource(), n.GetId(), n.GetTenant())

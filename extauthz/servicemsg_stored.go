@@ -28,7 +28,6 @@ func (s *Service) deliveryMessage(r *StoredRecord) *inboxv1.Delivery {
 // detailMessage adds to m what only GetEvent returns.
 func detailMessage(m *inboxv1.Delivery, d *StoredDetail) {
 	m.BodyKept = d.HasBody
-	m.Order = percentEncode(d.Order)
 	if d.Content != ([32]byte{}) {
 		m.BodySha256 = d.Content[:]
 	}

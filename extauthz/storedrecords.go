@@ -110,7 +110,6 @@ type StoredPage struct {
 type StoredDetail struct {
 	StoredRecord
 	Method, Target, Authority string
-	Order                     string
 	Headers                   []signature.Field
 	Content                   [32]byte // SHA-256 of the body; zero: not known
 	HasBody                   bool

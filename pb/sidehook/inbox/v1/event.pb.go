@@ -102,13 +102,10 @@ type Event struct {
 	OpenLeases int32 `protobuf:"varint,8,opt,name=open_leases,json=openLeases,proto3" json:"open_leases,omitempty"`
 	// The tenant that the source's `tenant` read, encoded like id; empty: none.
 	Tenant string `protobuf:"bytes,9,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Why it was left out, of an IGNORED one: `types` (by its type) or `mode` (by live_only).
+	// Why it was left out, of an IGNORED one: `type` (the source's types) or `mode` (live_only).
 	Reason string `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The object that it tells of and its version, where the source has `version`; encoded like id.
-	Object  string `protobuf:"bytes,11,opt,name=object,proto3" json:"object,omitempty"`
-	Version string `protobuf:"bytes,12,opt,name=version,proto3" json:"version,omitempty"`
 	// What became of it, where it is kept for the app (STORE).
-	Delivery      *Delivery `protobuf:"bytes,13,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	Delivery      *Delivery `protobuf:"bytes,11,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,20 +210,6 @@ func (x *Event) GetReason() string {
 	return ""
 }
 
-func (x *Event) GetObject() string {
-	if x != nil {
-		return x.Object
-	}
-	return ""
-}
-
-func (x *Event) GetVersion() string {
-	if x != nil {
-		return x.Version
-	}
-	return ""
-}
-
 func (x *Event) GetDelivery() *Delivery {
 	if x != nil {
 		return x.Delivery
@@ -262,9 +245,7 @@ type Delivery struct {
 	// Whether the body is still there: it is while the event waits or is dead. GetEvent alone says so.
 	BodyKept bool `protobuf:"varint,12,opt,name=body_kept,json=bodyKept,proto3" json:"body_kept,omitempty"`
 	// SHA-256 of the body. GetEvent alone returns it.
-	BodySha256 []byte `protobuf:"bytes,13,opt,name=body_sha256,json=bodySha256,proto3" json:"body_sha256,omitempty"`
-	// Value of delivery.order_by, encoded like an event's id. GetEvent alone returns it.
-	Order         string `protobuf:"bytes,14,opt,name=order,proto3" json:"order,omitempty"`
+	BodySha256    []byte `protobuf:"bytes,13,opt,name=body_sha256,json=bodySha256,proto3" json:"body_sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,13 +369,6 @@ func (x *Delivery) GetBodySha256() []byte {
 		return x.BodySha256
 	}
 	return nil
-}
-
-func (x *Delivery) GetOrder() string {
-	if x != nil {
-		return x.Order
-	}
-	return ""
 }
 
 // Attempt is one HTTP try of a delivery.
@@ -1436,7 +1410,7 @@ func (x *ReleaseEventResponse) GetEvent() *Event {
 // RedeliverEventsRequest says what to send again: either names or a filter.
 type RedeliverEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1000.
+	// At most 1000, and as many as fit in a request of 64 KiB.
 	Events []*EventName `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// Selects what a job makes due; without a state, those that are DEAD. Something in it must be set.
 	Filter *Filter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -1644,7 +1618,7 @@ func (x *EventResult) GetError() string {
 // DiscardEventsRequest says what to discard: either names or a filter.
 type DiscardEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1000.
+	// At most 1000, and as many as fit in a request of 64 KiB.
 	Events []*EventName `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// Selects what a job discards. Its state must be set, to STORED, ORPHANED or DEAD.
 	Filter *Filter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -1864,7 +1838,7 @@ var File_sidehook_inbox_v1_event_proto protoreflect.FileDescriptor
 
 const file_sidehook_inbox_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x1dsidehook/inbox/v1/event.proto\x12\x11sidehook.inbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1esidehook/inbox/v1/filter.proto\x1a\x1bsidehook/inbox/v1/job.proto\"\xe4\x03\n" +
+	"\x1dsidehook/inbox/v1/event.proto\x12\x11sidehook.inbox.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1esidehook/inbox/v1/filter.proto\x1a\x1bsidehook/inbox/v1/job.proto\"\xb2\x03\n" +
 	"\x05Event\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x123\n" +
@@ -1879,10 +1853,8 @@ const file_sidehook_inbox_v1_event_proto_rawDesc = "" +
 	"openLeases\x12\x16\n" +
 	"\x06tenant\x18\t \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06reason\x18\n" +
-	" \x01(\tR\x06reason\x12\x16\n" +
-	"\x06object\x18\v \x01(\tR\x06object\x12\x18\n" +
-	"\aversion\x18\f \x01(\tR\aversion\x127\n" +
-	"\bdelivery\x18\r \x01(\v2\x1b.sidehook.inbox.v1.DeliveryR\bdelivery\"\xd7\x03\n" +
+	" \x01(\tR\x06reason\x127\n" +
+	"\bdelivery\x18\v \x01(\v2\x1b.sidehook.inbox.v1.DeliveryR\bdelivery\"\xc1\x03\n" +
 	"\bDelivery\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12;\n" +
 	"\vaccept_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -1901,8 +1873,7 @@ const file_sidehook_inbox_v1_event_proto_rawDesc = "" +
 	"body_bytes\x18\v \x01(\x03R\tbodyBytes\x12\x1b\n" +
 	"\tbody_kept\x18\f \x01(\bR\bbodyKept\x12\x1f\n" +
 	"\vbody_sha256\x18\r \x01(\fR\n" +
-	"bodySha256\x12\x14\n" +
-	"\x05order\x18\x0e \x01(\tR\x05order\"\xd1\x03\n" +
+	"bodySha256\"\xd1\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x129\n" +
 	"\n" +
