@@ -46,6 +46,8 @@ type Event struct {
 	// Order is common to events that go to an endpoint one after the other, as they were accepted: one is sent when the one
 	// before has come to its end. "": this one waits for none. It is not kept as such, and not in what Load returns.
 	Order string
+	// Redelivered: of the delivery that an attempt is made of, for its Sender; set by the dispatcher alone.
+	Redelivered bool
 	// Accepted is when the event was taken, UTC, in milliseconds.
 	Accepted time.Time
 }

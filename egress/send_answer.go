@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/sidehook/sidehook/egress/netguard"
 )
 
 const (
@@ -27,7 +25,7 @@ func (x *exchange) answer(resp *http.Response) (whole bool, err error) {
 	x.Status = resp.StatusCode
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		// What follows is no body: net/http hands out the bare connection, and reading it would know no time limit.
-		x.Outcome, x.Detail = judge(resp, x.endpoint.Target)
+		x.Outcome, x.Detail = x.judge(resp)
 		return false, nil
 	}
 	whole, err = x.read(resp.Body)
@@ -36,7 +34,7 @@ func (x *exchange) answer(resp *http.Response) (whole bool, err error) {
 		// ends the body. So this end may be our own doing.
 		whole, err = false, x.ctx.Err()
 	}
-	x.Outcome, x.Detail = judge(resp, x.endpoint.Target)
+	x.Outcome, x.Detail = x.judge(resp)
 	if x.Outcome == OutcomeDelivered {
 		if err != nil {
 			x.Outcome = 0
@@ -80,18 +78,21 @@ func untilClose(resp *http.Response) bool {
 	return resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0
 }
 
-// judge names an answer by its status and by what it asks for, and says why it is a failure.
-func judge(resp *http.Response, t netguard.Target) (Outcome, string) {
+// judge names an answer by its status and by what it asks for, and says why it is a failure. Who gets requests of others as
+// they came speaks HTTP, and not Standard Webhooks: nothing is asked for there.
+func (x *exchange) judge(resp *http.Response) (Outcome, string) {
 	status := resp.StatusCode
 	what := fmt.Sprintf("%d", status)
 	if text := http.StatusText(status); text != "" {
 		what += " " + text
 	}
-	switch asked(resp.Header["Webhook-Delivery"]) {
-	case askedDisable:
-		return OutcomeDisableAsked, what + " with webhook-delivery: disable"
-	case askedAbort:
-		return OutcomeAbortAsked, what + " with webhook-delivery: abort-message"
+	if x.sender.request == nil {
+		switch asked(resp.Header["Webhook-Delivery"]) {
+		case askedDisable:
+			return OutcomeDisableAsked, what + " with webhook-delivery: disable"
+		case askedAbort:
+			return OutcomeAbortAsked, what + " with webhook-delivery: abort-message"
+		}
 	}
 	switch {
 	case status < 200 || status > 599:
@@ -108,7 +109,7 @@ func judge(resp *http.Response, t netguard.Target) (Outcome, string) {
 		return OutcomeRejected, what
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		// Over plain HTTP the mesh's own Envoy answers for a receiver that it did not reach.
-		if t.Scheme == "http" && status != http.StatusGatewayTimeout && resp.Header.Get("Server") == "envoy" {
+		if x.endpoint.Target.Scheme == "http" && status != http.StatusGatewayTimeout && resp.Header.Get("Server") == "envoy" {
 			return OutcomeMeshReset, what + " by a proxy of the mesh"
 		}
 		return OutcomeUnavailable, what

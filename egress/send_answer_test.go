@@ -428,7 +428,7 @@ func TestAnswerEndsWithTheAttempt(t *testing.T) {
 		}
 		resp := test.resp
 		resp.StatusCode, resp.Header, resp.Body = http.StatusOK, http.Header{}, io.NopCloser(strings.NewReader("ab"))
-		x := exchange{endpoint: sendEndpoint(t, "http://127.0.0.1:9/"), ctx: ctx}
+		x := exchange{sender: sendSender(t), endpoint: sendEndpoint(t, "http://127.0.0.1:9/"), ctx: ctx}
 		whole, err := x.answer(&resp)
 		if (err != nil) != test.wantErr || whole == test.wantErr || x.Outcome != test.want {
 			t.Errorf("%s: %s, whole %v, %v; want %s, an error %v", test.name, x.Outcome, whole, err, test.want, test.wantErr)

@@ -37,7 +37,9 @@ const (
 
 // Reasons to answer for the app.
 const (
-	ReasonDuplicate Reason = iota + ReasonOpen + 1
+	// ReasonStored is a verified, new event of a source in STORE: it is on disk.
+	ReasonStored Reason = iota + ReasonOpen + 1
+	ReasonDuplicate
 	// ReasonIgnored is a verified event that the source's types leave out, or of the sender's test mode where the source is live
 	// only. Its id, if it has one, is kept.
 	ReasonIgnored
@@ -61,6 +63,8 @@ const (
 	ReasonUnmatched
 	ReasonUnknownSource
 	ReasonAmbiguousPath
+	// ReasonLoop is a delivery of a stored event, ours or another sidehook's, that came to a gate instead of the app.
+	ReasonLoop
 	ReasonBodyNotForwarded
 	ReasonUpgradeRefused
 	ReasonTooLarge
@@ -102,6 +106,7 @@ var outcomes = [reasonCount]outcome{
 	ReasonReported:   {label: "reported", level: slog.LevelInfo, pass: true},
 	ReasonOpen:       {label: "open", level: slog.LevelDebug, pass: true},
 
+	ReasonStored:    {label: "stored", code: "stored", http: http.StatusOK, level: slog.LevelDebug},
 	ReasonDuplicate: {label: "duplicate", code: "duplicate", http: http.StatusOK, level: slog.LevelInfo},
 	ReasonIgnored:   {label: "ignored", code: "ignored", http: http.StatusOK, level: slog.LevelInfo},
 	ReasonStale:     {label: "stale", code: "stale", http: http.StatusOK, level: slog.LevelInfo},
@@ -125,6 +130,7 @@ var outcomes = [reasonCount]outcome{
 	ReasonUnmatched:        {label: "unmatched", code: "unmatched", http: http.StatusForbidden, level: slog.LevelInfo},
 	ReasonUnknownSource:    {label: "unknown_source", code: "unknown_source", http: http.StatusInternalServerError, level: slog.LevelError},
 	ReasonAmbiguousPath:    {label: "ambiguous_path", code: "ambiguous_path", http: http.StatusBadRequest, level: slog.LevelInfo},
+	ReasonLoop:             {label: "loop", code: "loop", http: http.StatusLoopDetected, level: slog.LevelError},
 	ReasonBodyNotForwarded: {label: "body_not_forwarded", code: "body_not_forwarded", http: http.StatusInternalServerError, level: slog.LevelInfo},
 	ReasonUpgradeRefused:   {label: "upgrade_refused", code: "upgrade_refused", http: http.StatusBadRequest, level: slog.LevelInfo},
 	ReasonTooLarge:         {label: "too_large", code: "too_large", http: http.StatusRequestEntityTooLarge, level: slog.LevelInfo},

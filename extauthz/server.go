@@ -179,6 +179,9 @@ func (s *Server) receive(ctx context.Context, size, most int64) (refusal decisio
 
 // judge finds the source of a request and lets that decide.
 func (s *Server) judge(ctx context.Context, req *request) decision {
+	if req.get(headerDelivery) != "" {
+		return decision{reason: ReasonLoop}
+	}
 	more := max(0, int64(len(req.body))-req.room)
 	b, reason := s.table.Load().route(req)
 	if b != nil {
@@ -222,6 +225,10 @@ func (s *Server) settle(ctx context.Context, b *bound, req *request, v verified,
 		return decision{reason: ReasonUnverified, remove: cloneNames(req.reserved)}
 	case v.id == "" && v.ignore:
 		return b.settled(ReasonIgnored, v)
+	case v.id == "" && b.source.Mode == ModeStore:
+		v.id = newRequestID()
+		v.event = v.id
+		return s.admit(ctx, b, req, v)
 	case v.id == "":
 		d = b.passing(req, v)
 		d.reason = ReasonUnclaimed
@@ -236,12 +243,22 @@ func (s *Server) admit(ctx context.Context, b *bound, req *request, v verified) 
 	store, cancel := withMargin(ctx)
 	defer cancel()
 	ask := b.claimRequest(v)
+	if b.source.Mode == ModeStore {
+		ask.Store = b.stored(req, ask.Key, v)
+		var extra int64
+		if ask.Split, extra = b.split(ask); !s.bodies.take(extra) {
+			return decision{reason: ReasonBusy, event: v.event, eventType: v.eventType}
+		}
+		defer s.bodies.give(extra)
+	}
 	claim, err := s.claim(store, ask, b.source.InFlightWait)
 	d := decision{event: v.event, eventType: v.eventType}
 	switch {
 	case err != nil:
 		d.reason, d.err = claimFailure(ctx, err), err
 		return d
+	case claim.Outcome == Stored:
+		return b.settled(ReasonStored, v)
 	case claim.Outcome == Duplicate:
 		return b.settled(ReasonDuplicate, v)
 	case claim.Outcome == Ignored:

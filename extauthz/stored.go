@@ -1,6 +1,7 @@
 package extauthz
 
 import (
+	"crypto/rand"
 	"time"
 
 	"github.com/sidehook/sidehook/internal/signature"
@@ -14,8 +15,8 @@ type StoredEvent struct {
 	Key Key
 	// Type is the event type as the message has it, Shown the id as the app gets it in x-sidehook-event-id.
 	Type, Shown string
-	// Method and Target (path and query) are the request's, as received.
-	Method, Target string
+	// Method, Target (path and query) and Authority (host) are the request's, as received.
+	Method, Target, Authority string
 	// Headers are those that are kept, in the order of the request; Body its raw bytes.
 	Headers []signature.Field
 	Body    []byte
@@ -44,3 +45,17 @@ type Keeping interface {
 	// Done is told, once, how the transaction of the last Put ended; from then on the event is delivered.
 	Done(err error)
 }
+
+// stored is the event of a verified request, as it is kept. It is a view into req, which is good until the Check returns.
+func (b *bound) stored(req *request, key Key, v verified) *StoredEvent {
+	return &StoredEvent{
+		Key: key, Type: v.eventType, Shown: v.event,
+		Method: req.method, Target: req.target, Authority: req.host,
+		Headers: b.source.KeptHeaders(req.header, v.keys), Body: req.body,
+		Order:    b.source.order(req),
+		Received: time.Now(),
+	}
+}
+
+// newRequestID names a request of a scheme that has no event ids: every one is new, and in STORE it has to be called something.
+func newRequestID() string { return "req_" + rand.Text() }

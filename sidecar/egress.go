@@ -104,7 +104,7 @@ func (s *Sidecar) newOutbound(cfg *config.Config, m *egress.Metrics) (*outbound,
 		return nil, err
 	}
 	if o.purger, err = egress.NewPurger(egress.PurgerConfig{
-		Outbox: o.outbox, Keep: func() egress.Keep { return o.config.Load().Keep }, Logger: s.log, OnPurge: m.Purged,
+		Outbox: o.outbox, Keep: func() egress.Keep { return s.current.Load().Keep }, Logger: s.log, OnPurge: m.Purged,
 	}); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ func (s *Sidecar) apply(cfg *config.Config, changes []config.Change) {
 	if s.gate != nil && cfg.Gate != nil {
 		s.gate.server.Swap(cfg.Gate.Table)
 		s.gate.confirm.SetSources(names(cfg))
+		s.gate.stored.apply(cfg)
 	}
 	s.outbound.apply(cfg.Egress)
 	if s.level != nil {

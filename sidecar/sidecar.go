@@ -20,6 +20,7 @@ import (
 	"github.com/sidehook/sidehook/extauthz"
 	"github.com/sidehook/sidehook/internal/store"
 	"github.com/sidehook/sidehook/sidecar/config"
+	"github.com/sidehook/sidehook/sidecar/keyfetch"
 )
 
 const (
@@ -84,6 +85,8 @@ type gate struct {
 	confirm *extauthz.Confirm
 	purger  *extauthz.Purger
 	grpc    *extauthz.GRPCServer
+	keys    *keyfetch.Fetcher
+	stored  *stored
 }
 
 // New opens the store and wires everything; nothing runs and nothing listens until Run, which must follow: it closes
@@ -138,10 +141,14 @@ func (s *Sidecar) open(ctx context.Context, cfg *config.Config, m *egress.Metric
 // newGate builds the inbound half on the store.
 func (s *Sidecar) newGate(cfg *config.Config) (_ *gate, err error) {
 	g := &gate{}
+	if g.stored, err = s.newStored(cfg); err != nil {
+		return nil, err
+	}
 	if g.inbox, err = extauthz.NewBoltInbox(extauthz.BoltInboxConfig{
 		Store:         s.store,
 		Retention:     s.retention,
 		SourcePercent: cfg.Limits.SourcePercent,
+		Keeper:        g.stored,
 		Logger:        s.log,
 	}); err != nil {
 		return nil, err
@@ -153,9 +160,13 @@ func (s *Sidecar) newGate(cfg *config.Config) (_ *gate, err error) {
 		return nil, err
 	}
 	g.confirm.SetSources(names(cfg))
+	if g.keys, err = s.newKeys(); err != nil {
+		return nil, err
+	}
 	g.server, err = extauthz.New(extauthz.Config{
 		Inbox:             g.inbox,
 		Sources:           cfg.Gate.Table,
+		Keys:              g.keys,
 		MaxBodiesInFlight: cfg.Limits.BodiesInFlightBytes,
 		Passed:            g.confirm.Passed,
 		Logger:            s.log,
@@ -255,10 +266,16 @@ func (s *Sidecar) Run(ctx context.Context) (err error) {
 			endStore()
 			err = errors.Join(err, <-ended)
 			s.outbound.wait()
+			if s.gate != nil {
+				s.gate.stored.wait()
+			}
 			err = errors.Join(err, s.close())
 		}()
 	}
 	s.outbound.begin(ctx, storeLife)
+	if s.gate != nil {
+		s.gate.stored.begin(ctx, storeLife)
+	}
 	run(func() error {
 		admin := httpServer(s.admin(), true, s.log)
 		admin.ConnContext = withPeer
@@ -284,7 +301,10 @@ func (s *Sidecar) Run(ctx context.Context) (err error) {
 		})
 	}
 	if s.gate != nil {
-		run(func() error { return s.gate.purger.Run(late) })
+		for _, worker := range append(s.gate.stored.workers(), s.gate.purger.Run, s.gate.keys.Run) {
+			run(func() error { return worker(late) })
+		}
+		half(func() error { return s.gate.stored.deliver(draining) })
 		half(func() error { return s.serveGate(draining, listeners.gate) })
 		s.gate.grpc.SetServing(true)
 	}

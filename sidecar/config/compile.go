@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sidehook/sidehook/egress"
@@ -77,13 +78,19 @@ func (l *loader) compile(m *configv1.Config) *Config {
 	if m.GetEgress() != nil {
 		l.outbound(m, c)
 	}
+	l.volume(m, c)
+	c.Keep = egress.Keep{
+		Delivered: m.GetKeep().GetDelivered().AsDuration(),
+		Dead:      m.GetKeep().GetDead().AsDuration(),
+		Log:       m.GetKeep().GetLog().AsDuration(),
+	}
 	if m.GetNotify() != nil {
 		c.Notify = l.notify(m.GetNotify(), c.Egress)
 	}
 	for _, unused := range []struct {
 		path string
 		set  bool
-	}{{"keep", m.GetKeep() != nil}, {"notify", m.GetNotify() != nil}, {"store.seal_key", len(m.GetStore().GetSealKey()) > 0}} {
+	}{{"keep", m.GetKeep() != nil && !stores(m)}, {"notify", m.GetNotify() != nil}, {"store.seal_key", len(m.GetStore().GetSealKey()) > 0}} {
 		if unused.set && m.GetEgress() == nil {
 			l.warnf(unused.path, "has no effect without egress")
 		}
@@ -116,26 +123,39 @@ func (l *loader) store(m *configv1.Store) *Store {
 
 // outbound checks and compiles the outbound half into c, and what it wants of the rest.
 func (l *loader) outbound(m *configv1.Config, c *Config) {
-	switch {
-	case c.Store == nil:
+	if c.Store == nil {
 		l.errorf("store", "is required with egress: events are kept there; write store: {bolt: {path: /var/lib/sidehook, volume: DURABLE}}")
-	case c.Store.Volume == VolumeUnsaid:
-		l.errorf("store.bolt.volume", "is required with egress: write DURABLE if the folder outlives the pod (a persistent volume), or "+
-			"EPHEMERAL if events that were accepted may die with it")
-	case c.Store.Volume == VolumeEphemeral:
-		l.warnf("store.bolt.volume", "events that were answered 202 die with the pod; a persistent volume and DURABLE keep them")
 	}
 	c.Egress = l.egress(m.GetEgress())
-	c.Egress.Keep = egress.Keep{
-		Delivered: m.GetKeep().GetDelivered().AsDuration(),
-		Dead:      m.GetKeep().GetDead().AsDuration(),
-		Log:       m.GetKeep().GetLog().AsDuration(),
-	}
 	if c.Egress.MaxEventBytes > c.Limits.EgressBodiesBytes {
 		l.errorf("limits.egress_bodies", "%s is below egress.max_event, %s, which could then never be taken",
 			formatSize(c.Limits.EgressBodiesBytes), formatSize(c.Egress.MaxEventBytes))
 	}
 	l.ownersReached(m)
+}
+
+// volume holds a configuration that keeps events to saying how long its folder lives.
+func (l *loader) volume(m *configv1.Config, c *Config) {
+	var who, answer string
+	switch {
+	case m.GetEgress() != nil:
+		who, answer = "egress", "202"
+	case stores(m):
+		who, answer = "mode: STORE", "200"
+	}
+	switch {
+	case who == "" || c.Store == nil:
+	case c.Store.Volume == VolumeUnsaid:
+		l.errorf("store.bolt.volume", "is required with %s: write DURABLE if the folder outlives the pod (a persistent volume), or "+
+			"EPHEMERAL if events that were accepted may die with it", who)
+	case c.Store.Volume == VolumeEphemeral:
+		l.warnf("store.bolt.volume", "events that were answered %s die with the pod; a persistent volume and DURABLE keep them", answer)
+	}
+}
+
+// stores reports whether some source is in STORE.
+func stores(m *configv1.Config) bool {
+	return slices.ContainsFunc(m.GetExtauthz().GetSources(), func(s *configv1.Source) bool { return s.GetMode() == configv1.Mode_MODE_STORE })
 }
 
 // ownersReached notes owners whom no mail can reach.

@@ -21,6 +21,8 @@ type Config struct {
 	Gate *Gate
 	// Egress is nil where no egress is configured.
 	Egress *Egress
+	// Keep says how long what has ended is kept: deliveries to endpoints, and those of stored events to the app.
+	Keep egress.Keep
 	// Notify says who is told when an endpoint fails; nil: nobody.
 	Notify *egress.NoticeTargets
 	Admin  Admin
@@ -45,7 +47,7 @@ type Store struct {
 	Path string
 	// LimitBytes is what the store may take, whatever is free.
 	LimitBytes int64
-	// Volume says how long the folder lives; VolumeUnsaid only without egress.
+	// Volume says how long the folder lives; VolumeUnsaid only without egress and without a source in STORE.
 	Volume Volume
 	// SealKeys seal the secrets that are kept in the store: the first one seals, all of them open. Empty: none is kept.
 	SealKeys []secret.Secret
@@ -71,6 +73,8 @@ type Gate struct {
 	Sources []*extauthz.Source
 	// Open needs no signature.
 	Open []extauthz.Match
+	// Apps are where the events of sources in STORE are delivered, by the source's name.
+	Apps map[string]*App
 	// Table is the lookup over Sources and Open.
 	Table *extauthz.Sources
 	// MaxBodyBytes is the largest body that any source takes, and so what a message from Envoy must have room for.
@@ -93,8 +97,6 @@ type Egress struct {
 	Policy egress.Policy
 	// Endpoints are in the order of the file.
 	Endpoints []*egress.Endpoint
-	// Keep says how long what has ended is kept.
-	Keep egress.Keep
 }
 
 // Admin is the listener of the API.

@@ -240,7 +240,7 @@ func keepStarted(running, new *Config) *Config {
 	case running.Egress == nil || new.Egress == nil:
 		// So does the intake.
 		kept.Egress, m.Egress = running.Egress, r.GetEgress()
-		kept.Notify, m.Notify, m.Keep = running.Notify, r.GetNotify(), r.GetKeep()
+		kept.Notify, m.Notify = running.Notify, r.GetNotify()
 	default:
 		outbound := *new.Egress
 		outbound.Listen = running.Egress.Listen

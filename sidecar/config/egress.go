@@ -161,6 +161,8 @@ func fillEgress(m *configv1.Config) {
 		}
 		e.Filter.Enforce = cmp.Or(e.Filter.GetEnforce(), configv1.Enforce_ENFORCE_ENFORCE)
 		e.Delivery = cmp.Or(e.GetDelivery(), &configv1.Delivery{})
+	}
+	if m.GetEgress() != nil || stores(m) {
 		m.Keep = cmp.Or(m.GetKeep(), &configv1.Keep{})
 	}
 	if k := m.GetKeep(); k != nil {

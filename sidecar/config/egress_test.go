@@ -433,8 +433,8 @@ limits: {endpoint_deliveries: 5}
 	if e.Listen != "127.0.0.1:9292" || e.MaxEventBytes != 256<<10 || string(e.Token.Bytes()) != signing('b', 32) || len(e.Hosts) != 1 {
 		t.Errorf("Egress = %+v", e)
 	}
-	if want := (egress.Keep{Delivered: 48 * time.Hour, Dead: 90 * 24 * time.Hour, Log: 30 * 24 * time.Hour}); e.Keep != want {
-		t.Errorf("Keep = %+v, want %+v", e.Keep, want)
+	if want := (egress.Keep{Delivered: 48 * time.Hour, Dead: 90 * 24 * time.Hour, Log: 30 * 24 * time.Hour}); c.Keep != want {
+		t.Errorf("Keep = %+v, want %+v", c.Keep, want)
 	}
 	if want := (Limits{128 << 20, 50, 512, 64 << 20, 5}); c.Limits != want {
 		t.Errorf("Limits = %+v, want %+v", c.Limits, want)

@@ -11,11 +11,17 @@ import (
 
 // gate checks and compiles the inbound half.
 func (l *loader) gate(m *configv1.Extauthz) *Gate {
-	g := &Gate{Listen: l.listen("extauthz.listen", &m.Listen, reachPod), MaxBodyBytes: signature.DefaultMaxBodyBytes}
+	g := &Gate{
+		Listen: l.listen("extauthz.listen", &m.Listen, reachPod), MaxBodyBytes: signature.DefaultMaxBodyBytes,
+		Apps: make(map[string]*App),
+	}
 	for i, s := range m.GetSources() {
 		path := fmt.Sprintf("extauthz.sources[%d]", i)
-		source := l.source(path, s)
+		source, app := l.source(path, s)
 		g.Sources = append(g.Sources, source)
+		if app != nil {
+			g.Apps[source.Name] = app
+		}
 		g.MaxBodyBytes = max(g.MaxBodyBytes, source.MaxBodyBytes)
 	}
 	for i, o := range m.GetOpen() {

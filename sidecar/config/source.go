@@ -20,6 +20,10 @@ import (
 const DefaultLease = time.Minute
 
 var (
+	modes = map[configv1.Mode]extauthz.Mode{
+		configv1.Mode_MODE_PASS:  extauthz.ModePass,
+		configv1.Mode_MODE_STORE: extauthz.ModeStore,
+	}
 	enforces = map[configv1.Enforce]extauthz.Enforce{
 		configv1.Enforce_ENFORCE_ENFORCE: extauthz.EnforceOn,
 		configv1.Enforce_ENFORCE_REPORT:  extauthz.EnforceReport,
@@ -34,19 +38,16 @@ var (
 	}
 )
 
-// source checks one source, fills its defaults into m and compiles it. It is never nil.
-func (l *loader) source(path string, m *configv1.Source) *extauthz.Source {
+// source checks one source, fills its defaults into m and compiles it. It is never nil; the App is, in PASS.
+func (l *loader) source(path string, m *configv1.Source) (*extauthz.Source, *App) {
 	owner := fmt.Sprintf("source %s", quote(m.GetName()))
 	p := l.preset(path, owner, m)
 	l.checkTimes(path, m, p)
 	fillSource(m, p)
-	if m.GetMode() == configv1.Mode_MODE_STORE {
-		l.errorf(path+".mode", "STORE is not in this version; write PASS, or leave it out")
-	}
 	l.types(path+".types", m, p)
 	l.checkLoss(path, m, p)
 	s := &extauthz.Source{
-		Name: m.GetName(), Was: m.GetWas(), Provider: p.name,
+		Name: m.GetName(), Was: m.GetWas(), Provider: p.name, Mode: modes[m.GetMode()],
 		Verifier:  p.verifier,
 		Tolerance: m.GetTolerance().AsDuration(), Enforce: enforces[m.GetEnforce()],
 		Lease: m.GetLease().AsDuration(), InFlightWait: m.GetInFlightWait().AsDuration(),
@@ -65,9 +66,10 @@ func (l *loader) source(path string, m *configv1.Source) *extauthz.Source {
 	}
 	s.Tenants, s.Tenant = l.tenants(path, owner, m, p)
 	s.Keys = l.keys(path, owner, m, p)
+	s.ConfirmSubscription = l.confirms(path+".handshake", m, p)
 	s.HandshakeToken = l.handshake(path+".handshake", owner, m, p)
 	l.reading(path, m, p, s)
-	return s
+	return s, l.stored(path, owner, m, p, s)
 }
 
 // types checks which event types a source lets through.

@@ -29,7 +29,7 @@ func TestWatchEgress(t *testing.T) {
 	if e := c.Egress; e.Listen != DefaultEgressListen || c.Store.Volume != VolumeDurable || c.Limits.EgressInFlight != 512 {
 		t.Errorf("what is read at start changed: %+v, %+v, %+v", e, c.Store, c.Limits)
 	}
-	if e := c.Egress; e.MaxEventBytes != 1<<10 || e.Endpoints[0].Target.RequestURI != "/out" || e.Keep.Log != 24*time.Hour {
+	if e := c.Egress; e.MaxEventBytes != 1<<10 || e.Endpoints[0].Target.RequestURI != "/out" || c.Keep.Log != 24*time.Hour {
 		t.Errorf("what can change did not: %+v", e)
 	}
 	var restart []string

@@ -24,7 +24,7 @@ func (p *explainer) egress(c *config.Config) {
 	}
 	p.line("")
 	p.line("kept: what was delivered for %s, dead letters for %s, the log of attempts for %s; what waits, until it ends",
-		days(e.Keep.Delivered), days(e.Keep.Dead), days(e.Keep.Log))
+		days(c.Keep.Delivered), days(c.Keep.Dead), days(c.Keep.Log))
 }
 
 func (p *explainer) endpoint(e *egress.Endpoint, half *config.Egress) {

@@ -106,7 +106,7 @@ func showProvider(w io.Writer, format outputFlag, p *signature.Provider) error {
 		e.item("live", "json %s is %s", l.JSON, l.Value)
 	}
 	if v := p.Events; v != nil {
-		e.item("events", "several in a request, %s", eventsText(v))
+		e.item("events", "several in a request, %s", elementsText(v))
 	}
 	if r := p.Reply; r != nil {
 		e.item("reply", "%d %s, %q, is what the sender wants", r.Status, r.ContentType, r.Body)
@@ -207,8 +207,8 @@ func versionText(v *signature.VersionSpec) string {
 	return "json " + v.Time + ", a time"
 }
 
-// eventsText says where the events of a request stand, and what tells them apart.
-func eventsText(v *signature.EventsSpec) string {
+// elementsText says where the events of a request stand, and what tells them apart.
+func elementsText(v *signature.EventsSpec) string {
 	text := "in the body's array"
 	if v.JSON != "" {
 		text = "in json " + v.JSON
