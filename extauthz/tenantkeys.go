@@ -136,11 +136,12 @@ func (k *tenantKeys) keep(name string, before, next *tenant, at int64) {
 // nil where there is no file. An error is the folder's.
 func (k *tenantKeys) look(name string, before *tenant) (*tenant, error) {
 	names := [2]string{name, name + NextSuffix}
-	if before != nil && before.read {
-		prints, err := k.from.Folder.Stat(names[:]...)
-		if err == nil && before.prints[0].Same(prints[0]) && before.prints[1].Same(prints[1]) {
-			return before, nil
-		}
+	switch prints, err := k.from.Folder.Stat(names[:]...); {
+	case err != nil: // Load says it better
+	case prints[0].Same(secret.Print{}):
+		return nil, nil
+	case before != nil && before.read && before.prints[0].Same(prints[0]) && before.prints[1].Same(prints[1]):
+		return before, nil
 	}
 	t := &tenant{read: true}
 	// The next one first: if it is being moved into the other's place, it is found there, and not nowhere.

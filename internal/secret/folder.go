@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -84,44 +85,44 @@ func (f Folder) Load(name string) (Secret, Print, error) {
 	return New(text), p, nil
 }
 
-// Stat returns the prints of the files of those names, without reading them: the zero one where Load returns ErrNoFile.
+// Stat returns the prints of the files of those names, without reading them: the zero one where Load returns ErrNoFile. It is
+// made to be called often, and costs a system call or two for each name; a link that leads out of the folder, which Load
+// refuses, it follows to nothing but its print.
 func (f Folder) Stat(names ...string) ([]Print, error) {
-	root, err := f.root()
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
 	prints := make([]Print, len(names))
+	none := true
 	for i, name := range names {
-		info, err := again(root, name, root.Stat)
+		path := f.path + string(filepath.Separator) + name
+		info, err := again(path, os.Stat, os.Lstat)
 		switch {
+		case strings.ContainsRune(name, filepath.Separator):
+			return nil, fmt.Errorf("file %s: a name has no separator", path)
 		case errors.Is(err, fs.ErrNotExist):
+			continue
 		case err != nil:
-			return nil, fmt.Errorf("file %s: %w", filepath.Join(f.path, name), err)
+			return nil, fmt.Errorf("file %s: %w", path, err)
 		case info.Mode().IsRegular():
 			prints[i] = printOf(info)
 		default:
 			prints[i].unsure = !info.IsDir()
 		}
+		none = false
+	}
+	if none {
+		if _, err := os.Stat(f.path); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrFolder, err)
+		}
 	}
 	return prints, nil
 }
 
-func (f Folder) root() (*os.Root, error) {
-	root, err := os.OpenRoot(f.path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
-	}
-	return root, nil
-}
-
 // again looks a name up until its link, if it is one, leads somewhere.
-func again[T any](root *os.Root, name string, look func(string) (T, error)) (found T, err error) {
+func again[T any](name string, look func(string) (T, error), link func(string) (fs.FileInfo, error)) (found T, err error) {
 	for range maxSwaps {
 		if found, err = look(name); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		if _, gone := root.Lstat(name); gone != nil {
+		if _, gone := link(name); gone != nil {
 			break
 		}
 	}
@@ -130,15 +131,15 @@ func again[T any](root *os.Root, name string, look func(string) (T, error)) (fou
 
 // open hands the file of that name to read.
 func (f Folder) open(name string, read func(*os.File) error) (Print, error) {
-	root, err := f.root()
+	root, err := os.OpenRoot(f.path)
 	if err != nil {
-		return Print{}, err
+		return Print{}, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	defer root.Close()
-	file, err := again(root, name, func(name string) (*os.File, error) {
+	file, err := again(name, func(name string) (*os.File, error) {
 		// Whoever opens a pipe would wait for its writer.
 		return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	})
+	}, root.Lstat)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Print{}, ErrNoFile
 	}
