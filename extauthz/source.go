@@ -77,7 +77,7 @@ const (
 type OrderBy struct {
 	// Header is a header's name in lower case.
 	Header string
-	// JSON is a path into the body.
+	// JSON is a path into the message's document; see signature.Verifier.Document.
 	JSON signature.Path
 }
 
@@ -168,7 +168,12 @@ func (s *Source) order(req *request) string {
 	if s.OrderBy.Header != "" {
 		return keyID(req.get(s.OrderBy.Header))
 	}
-	key, _ := s.OrderBy.JSON.Find(req.body)
+	if s.OrderBy.JSON.IsZero() {
+		return ""
+	}
+	msg := req.message("")
+	msg.MaxBody = s.MaxBodyBytes
+	key, _ := s.OrderBy.JSON.Find(s.Verifier.Document(&msg))
 	return keyID(key)
 }
 
