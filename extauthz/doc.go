@@ -20,6 +20,14 @@
 // Then Envoy sends the request to the app, and tells us how that ended (Confirm): by its access log, or by ext_proc
 // before the sender sees the app's answer.
 //
+// # Tenants
+//
+// One source may serve many customers. Its path then names the tenant, and the folder in Source.Tenants holds a secret for
+// each: a name without a file is refused before any signature is looked at, and is not kept, so that strangers fill no
+// memory; the keys of those that have one are kept, and their files looked at again once a second at most, by the request
+// that comes first. A message may also name its tenant itself (Source.Tenant), where the signature covers it; it is read
+// after the verification, and must be the path's. The tenant is a part of the event's key, and of the second key.
+//
 // # States of an event id
 //
 //	            Claim                 2xx by the app
