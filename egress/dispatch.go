@@ -49,6 +49,8 @@ type DispatcherConfig struct {
 	Paused bool
 	// Notify hears what an endpoint's owner shall hear. It must not block.
 	Notify func(Notice)
+	// NameKey is the key of an endpoint's name in the log; default "endpoint".
+	NameKey string
 	// Observe hears of each attempt once it has ended, before it is on disk. It must not block and keeps nothing.
 	Observe func(*Endpoint, *Settlement)
 	Logger  *slog.Logger
@@ -102,6 +104,7 @@ func NewDispatcher(cfg DispatcherConfig) (*Dispatcher, error) {
 	}
 	cfg.MaxInFlight = cmp.Or(max(cfg.MaxInFlight, 0), DefaultMaxInFlight)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	cfg.NameKey = cmp.Or(cfg.NameKey, keyEndpoint)
 	if cfg.Notify == nil {
 		cfg.Notify = func(Notice) {}
 	}

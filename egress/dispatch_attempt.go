@@ -86,7 +86,7 @@ func (d *Dispatcher) land(f *flight) {
 			d.inbox.fail(f.err)
 		default:
 			// It was sent. So it must be recorded, and is not sent again meanwhile.
-			d.log.Error("record attempt", slog.String(keyEndpoint, f.queue.id), slog.Any(keyErr, f.err))
+			d.log.Error("record attempt", slog.String(d.cfg.NameKey, f.queue.id), slog.Any(keyErr, f.err))
 			d.unkept = append(d.unkept, f)
 			d.againAt = d.clock.mono() + againAfter
 		}
@@ -219,7 +219,7 @@ func (d *Dispatcher) attempt(f *flight, rnd *rand.Rand) {
 		if errors.Is(err, ErrNotFound) {
 			r.Detail = "the event is gone"
 		} else {
-			d.log.Error("read event", slog.String(keyEndpoint, f.queue.id), slog.Any(keyErr, err))
+			d.log.Error("read event", slog.String(d.cfg.NameKey, f.queue.id), slog.Any(keyErr, err))
 		}
 		ev = &Event{}
 	} else {
@@ -239,7 +239,7 @@ func (d *Dispatcher) attempt(f *flight, rnd *rand.Rand) {
 func (d *Dispatcher) send(f *flight, ev *Event) (r Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			d.log.Error("attempt panicked", slog.String(keyEndpoint, f.queue.id), slog.Any(keyErr, fmt.Errorf("panic: %v", p)),
+			d.log.Error("attempt panicked", slog.String(d.cfg.NameKey, f.queue.id), slog.Any(keyErr, fmt.Errorf("panic: %v", p)),
 				slog.String("stack", string(debug.Stack())))
 			r = Result{Outcome: OutcomeInternal, Detail: "fault of sidehook, see its log"}
 		}
@@ -325,7 +325,7 @@ func (d *Dispatcher) record(f *flight, eventID string) {
 		}
 	}
 	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs, slog.String(keyEndpoint, f.queue.id), slog.String(keyEventID, eventID), slog.String(keyDelivery, a.Delivery.String()),
+	attrs = append(attrs, slog.String(d.cfg.NameKey, f.queue.id), slog.String(keyEventID, eventID), slog.String(keyDelivery, a.Delivery.String()),
 		slog.Int(keyAttempt, a.N), slog.String(keyOutcome, a.Outcome.String()), slog.Int(keyStatus, a.Status),
 		slog.Int64(keyDuration, a.Took.Milliseconds()))
 	if a.IP.IsValid() {

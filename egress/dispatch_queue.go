@@ -232,6 +232,6 @@ func (d *Dispatcher) backlog(q *queue, now time.Duration) bool {
 
 // unreadable takes note that what is due could not be read; it is tried again.
 func (d *Dispatcher) unreadable(q *queue, err error, now time.Duration) {
-	d.log.Error("read outbox", slog.String(keyEndpoint, q.id), slog.Any(keyErr, err))
+	d.log.Error("read outbox", slog.String(d.cfg.NameKey, q.id), slog.Any(keyErr, err))
 	d.turns.wake(q, now+againAfter)
 }

@@ -20,7 +20,7 @@ func (s *Sidecar) admin() http.Handler {
 		cfg.Store, cfg.UntilFull = s.store, s.store.UntilFull
 	}
 	if s.gate != nil {
-		cfg.Events, cfg.Sources = s.gate.inbox, s.gate.server
+		cfg.Events, cfg.Sources, cfg.Stored = s.gate.inbox, s.gate.server, NewStoredRecords(s.gate.stored.records)
 	}
 	var outbound egressv1connect.EgressServiceHandler
 	if s.outbound != nil {

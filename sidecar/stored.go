@@ -91,6 +91,7 @@ func (s *Sidecar) newStored(cfg *config.Config) (_ *stored, err error) {
 		Sender:    k.sender,
 		Endpoints: func() *egress.Endpoints { return k.inForce.Load().endpoints },
 		Grace:     attemptGrace,
+		NameKey:   "source",
 		Observe:   k.metrics.attempt,
 		Logger:    s.log,
 	}); err != nil {
