@@ -23,10 +23,10 @@ type orderRig struct {
 	events  []string
 }
 
-func newOrderRig(t *testing.T, change func(*BoltOutboxConfig)) *orderRig {
+func newOrderRig(t *testing.T, folder string, change func(*BoltOutboxConfig)) *orderRig {
 	t.Helper()
 	r := &orderRig{t: t}
-	r.boltBench = openBoltOutbox(t, t.TempDir(), 0, func(c *BoltOutboxConfig) {
+	r.boltBench = openBoltOutbox(t, folder, 0, func(c *BoltOutboxConfig) {
 		c.StopOnDead = func(string) bool { return r.stop }
 		if change != nil {
 			change(c)
@@ -150,7 +150,7 @@ func TestOrderByStep(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := newOrderRig(t, nil)
+			r := newOrderRig(t, t.TempDir(), nil)
 			r.accept(4)
 			for _, step := range tt.steps {
 				r.do(step)
@@ -168,7 +168,7 @@ func TestOrderByStep(t *testing.T) {
 // TestOrderInOneCommit: what one operation of a batch makes due, and another of it ends, nobody is told of.
 func TestOrderInOneCommit(t *testing.T) {
 	t.Parallel()
-	r := newOrderRig(t, nil)
+	r := newOrderRig(t, t.TempDir(), nil)
 	r.accept(3)
 	r.heard.take()
 	entered, goOn := r.faults.Hold()
@@ -204,7 +204,7 @@ func TestOrderInOneCommit(t *testing.T) {
 func TestOrderOfOneSettledTwice(t *testing.T) {
 	t.Parallel()
 	for _, written := range []bool{false, true} {
-		r := newOrderRig(t, nil)
+		r := newOrderRig(t, t.TempDir(), nil)
 		r.accept(2)
 		r.heard.take()
 		r.faults.Next(storetest.Fault{Err: storetest.DiskFull, Written: written})
@@ -227,7 +227,7 @@ func TestOrderOfOneSettledTwice(t *testing.T) {
 func TestOrderOfARemovedEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, stopped := range []bool{false, true} {
-		r := newOrderRig(t, nil)
+		r := newOrderRig(t, t.TempDir(), nil)
 		r.stop = stopped
 		r.accept(3 * cancelStep)
 		if stopped {
@@ -323,48 +323,57 @@ func TestKeepRemoved(t *testing.T) {
 	}
 }
 
-// TestOrderOfAPurgedDeadLetter: what a dead letter stops goes on when that is not kept any longer.
+// TestOrderOfAPurgedDeadLetter: what a dead letter stops goes on when that is not kept any longer, and whoever sends hears
+// of it, also where the commit was said to have failed.
 func TestOrderOfAPurgedDeadLetter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newOrderRig(t, nil)
-		r.accept(2)
-		r.do("STOP")
-		r.do("dead 1")
-		r.heard.take()
-		p, err := NewPurger(PurgerConfig{Outbox: r.BoltOutbox, Keep: func() Keep {
-			return Keep{Delivered: time.Hour, Dead: 48 * time.Hour, Log: time.Hour}
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- p.Run(ctx) }()
-		time.Sleep(47 * time.Hour)
-		if got := r.dueText(); got != "" {
-			t.Errorf("due after 47 hours: %q, want none", got)
-		}
-		time.Sleep(6 * time.Hour)
-		if got := r.dueText(); got != "2" {
-			t.Errorf("due after 53 hours: %q, want the second", got)
-		}
-		if accepted, _ := r.heard.take(); len(accepted) != 1 || accepted[0].ID != r.ids[1] {
-			t.Errorf("told of %v, want of the second", accepted)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := r.end(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		folder := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			r := newOrderRig(t, folder, nil)
+			r.accept(2)
+			r.do("STOP")
+			r.do("dead 1")
+			p, err := NewPurger(PurgerConfig{Outbox: r.BoltOutbox, Keep: func() Keep {
+				return Keep{Delivered: 24 * time.Hour, Dead: 48 * time.Hour, Log: 24 * time.Hour}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- p.Run(ctx) }()
+			time.Sleep(47 * time.Hour)
+			if got := r.dueText(); got != "" {
+				t.Errorf("due after 47 hours: %q, want none", got)
+			}
+			r.heard.take()
+			if fails {
+				r.faults.Next(storetest.Fault{Err: storetest.DiskFull, Written: true})
+			}
+			time.Sleep(6 * time.Hour)
+			if got := r.dueText(); got != "2" {
+				t.Errorf("due after 53 hours: %q, want the second", got)
+			}
+			accepted, changed := r.heard.take()
+			if told := len(accepted) == 1 && accepted[0].ID == r.ids[1]; told == fails || slices.Contains(changed, "") != fails {
+				t.Errorf("failed %v: told of %v, to look at %q", fails, accepted, changed)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if err := r.end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestOrderInLists: what waits behind others is listed, counted, discarded and redelivered like what is due.
 func TestOrderInLists(t *testing.T) {
 	t.Parallel()
-	r := newOrderRig(t, nil)
+	r := newOrderRig(t, t.TempDir(), nil)
 	r.accept(3)
 	for _, f := range []Filter{{Endpoint: "a", State: StateWaiting}, {State: StateWaiting}, {Endpoint: "a"}} {
 		page, err := r.records.ListDeliveries(t.Context(), f, "", 10)

@@ -396,3 +396,21 @@ func TestDispatchFlood(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatchMissedNews: more news than are kept may be of either lane, and both are looked at again.
+func TestDispatchMissedNews(t *testing.T) {
+	dispatchBubble(t, func(t *testing.T) {
+		r := newDispatchRig(t, dispatchEndpoint("acme", 8)).start()
+		defer r.finish()
+		r.outbox.accept("acme", 1) // so that all is known of the endpoint
+		synctest.Wait()
+		for i, attempts := range []int{0, 1} {
+			r.outbox.fill("acme", 10, time.Now().UTC(), attempts)
+			r.d.Accepted(make([]Delivery, maxNews+1))
+			synctest.Wait()
+			if n := r.outbox.count("acme", StateDelivered); n != 1+10*(i+1) {
+				t.Errorf("after %d attempts: %d delivered", attempts, n)
+			}
+		}
+	})
+}
