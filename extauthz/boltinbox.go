@@ -189,21 +189,13 @@ func (b *BoltInbox) seen(op *claimOp) (outcome Outcome, err error) {
 			}
 			return nil
 		}
-		if !op.req.Whole {
-			return nil
-		}
-		for _, p := range op.req.Parts {
-			key, r, err := op.seenPart(tx, p)
-			if key == nil || err != nil {
-				touch = nil
-				return err
-			}
-			again(key, &r)
-		}
-		if len(op.req.Parts) > 0 {
+		all, err := op.seenParts(tx, again)
+		if all {
 			outcome = Duplicate
+		} else {
+			touch = nil
 		}
-		return nil
+		return err
 	})
 	for _, key := range touch {
 		b.touch(key, now)

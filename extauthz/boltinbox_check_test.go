@@ -33,6 +33,21 @@ func TestRowCheckFinds(t *testing.T) {
 		{"a count of rows that are not there", func(tx *store.Tx) error {
 			return tx.Put(countBucket, countKey{"s", StateDone, 1}.encode(), count{7, 70}.encode())
 		}, "says 7 rows: there are none"},
+		{"a version of an id that is not open", func(tx *store.Tx) error {
+			return moveVersions(tx, "done", func(v *versionRow) {
+				v.Open = append(v.Open, openVersion{"n1", appendKey(nil, boltRequest("done").Key)})
+			})
+		}, "not open with it"},
+		{"another version than the open id's", func(tx *store.Tx) error {
+			return moveVersions(tx, "open", func(v *versionRow) { v.Open[0].At = "n9" })
+		}, "not open with it"},
+		{"an open id whose version is not known", func(tx *store.Tx) error {
+			return moveVersions(tx, "open", func(v *versionRow) { v.Open = nil })
+		}, "is not with its object"},
+		{"an object of which nothing is known", func(tx *store.Tx) error {
+			return tx.Put(versionBucket, []byte("x"), (&versionRow{Last: 1}).appendTo(nil))
+		}, "nothing is known"},
+		{"a version that is cut off", func(tx *store.Tx) error { return tx.Put(versionBucket, []byte("x"), []byte{rowVersion << 4, 1, 9}) }, "cut off"},
 		{"content of no id", func(tx *store.Tx) error { return tx.Put(contentBucket, []byte("x"), []byte{rowVersion << 4}) }, "cut off"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -40,7 +55,9 @@ func TestRowCheckFinds(t *testing.T) {
 			folder := t.TempDir()
 			b := openFigures(t, folder)
 			b.mustFinish(t, boltRequest("done"))
-			b.mustClaim(t, boltRequest("open"), Claimed)
+			open := boltRequest("open")
+			open.Version = Version{Object: [32]byte{1}, At: "n1"}
+			b.mustClaim(t, open, Claimed)
 			b.close(t)
 			s, err := store.Open(t.Context(), store.Options{Folder: folder})
 			if err != nil {
@@ -70,4 +87,9 @@ func TestRowCheckFinds(t *testing.T) {
 			t.Errorf("problems: %v, want one with %q", report.Problems, tt.want)
 		})
 	}
+}
+
+// moveVersions changes what is known of the object of the claim with that id.
+func moveVersions(tx *store.Tx, id string, f func(*versionRow)) error {
+	return changeVersions(tx, appendKey(nil, boltRequest(id).Key), [32]byte{1}, f)
 }

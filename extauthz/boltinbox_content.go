@@ -8,7 +8,7 @@ import (
 )
 
 // A content is what makes an event the same as another beside its id: the hash of what was signed, of a change, or of the id of
-// a part that is with the app. Its row in contentBucket says which claim brought it.
+// an event within a request. Its row in contentBucket says which claim brought it.
 
 // meetContent answers the claim by the row of another id that brought the same content within the window.
 func (op *claimOp) meetContent(tx *store.Tx) error {
@@ -28,9 +28,14 @@ func (op *claimOp) judgeChange(tx *store.Tx) (told bool, err error) {
 	if op.req.Change.Window <= 0 {
 		return false, nil
 	}
+	return op.meetKeys(tx, op.req.Change.Hash)
+}
+
+// meetKeys is meetHash under the source's name and its earlier ones.
+func (op *claimOp) meetKeys(tx *store.Tx, hash [sha256.Size]byte) (brought bool, err error) {
 	for key := range op.keys() {
-		if told, err = op.meetHash(tx, key, op.req.Change.Hash); told || err != nil || op.answeredAlready() {
-			return told, err
+		if brought, err = op.meetHash(tx, key, hash); brought || err != nil || op.answeredAlready() {
+			return brought, err
 		}
 	}
 	return false, nil
@@ -39,33 +44,43 @@ func (op *claimOp) judgeChange(tx *store.Tx) (told bool, err error) {
 // meetHash reports whether the claim that brought the content of that hash, under the source and tenant of rowKey, is DONE or
 // STORED. One that is open answers this claim; one that is gone, or was kept from the app, leaves the content free.
 func (op *claimOp) meetHash(tx *store.Tx, rowKey []byte, hash [sha256.Size]byte) (brought bool, err error) {
-	key, err := hashKey(rowKey, hash)
-	if err != nil {
+	key, r, err := op.broughtBy(tx, rowKey, hash)
+	switch {
+	case key == nil || err != nil:
 		return false, err
+	case r.State.settled():
+		return !r.State.leftOut(), nil
 	}
-	value := tx.Get(contentBucket, key)
+	return false, op.meet(tx, key, tx.Get(openBucket, key), &r)
+}
+
+// broughtBy returns the row of another claim that brought the content of that hash; no key: there is none.
+func (op *claimOp) broughtBy(tx *store.Tx, rowKey []byte, hash [sha256.Size]byte) (key []byte, r row, err error) {
+	at, err := hashKey(rowKey, hash)
+	if err != nil {
+		return nil, row{}, err
+	}
+	value := tx.Get(contentBucket, at)
 	if value == nil {
-		return false, nil
+		return nil, row{}, nil
 	}
 	c, err := parseContentRow(value)
 	if err != nil {
-		return false, corruptRow(err)
+		return nil, row{}, corruptRow(err)
 	}
 	if time.Now().UnixMilli() >= c.Until || op.own(c.Key) {
-		return false, nil
+		return nil, row{}, nil
 	}
-	if value = tx.Get(doneBucket, c.Key); value != nil {
-		r, err := decodeRow(value)
-		return err == nil && !r.State.leftOut(), err
+	if value = tx.Get(doneBucket, c.Key); value == nil {
+		value = tx.Get(openBucket, c.Key)
 	}
-	if value = tx.Get(openBucket, c.Key); value == nil {
-		return false, nil
+	if value == nil {
+		return nil, row{}, nil
 	}
-	r, err := decodeRow(value)
-	if err != nil {
-		return false, err
+	if r, err = decodeRow(value); err != nil {
+		return nil, row{}, err
 	}
-	return false, op.meet(tx, c.Key, value, &r)
+	return c.Key, r, nil
 }
 
 // noteContents notes what the claim brings.
@@ -88,13 +103,8 @@ func (op *claimOp) noteContents(tx *store.Tx) error {
 			return err
 		}
 	}
-	// While the claim is open; once it is DONE each part has a row of its own.
-	window := op.req.Lease
-	if op.req.OnUnknown == OnUnknownHold {
-		window = op.b.retentionOf(op.req.Key.Source)
-	}
-	for _, p := range op.req.Parts {
-		if err := note(partHash(p.ID), window); err != nil {
+	for _, p := range op.fresh {
+		if err := note(partHash(p), op.b.retentionOf(op.req.Key.Source)); err != nil {
 			return err
 		}
 	}

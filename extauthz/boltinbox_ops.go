@@ -33,6 +33,8 @@ type claimOp struct {
 	put bool
 	// waitFor is the key of the row that an InFlight claim waits for.
 	waitFor []byte
+	// fresh are the request's parts that no other claim has brought.
+	fresh []string
 }
 
 const (
@@ -158,7 +160,7 @@ func (op *claimOp) judge(tx *store.Tx) (State, error) {
 // row is what a claim puts in place of the rows that are free: STORED with the event, or PENDING.
 func (op *claimOp) row(tx *store.Tx, free []found) (row, error) {
 	now := time.Now()
-	r := row{First: now.UnixMilli(), Last: now.UnixMilli(), Type: truncateType(op.req.Type), Version: op.req.Version, Parts: op.req.Parts}
+	r := row{First: now.UnixMilli(), Last: now.UnixMilli(), Type: truncateType(op.req.Type), Version: op.req.Version}
 	for i := range free {
 		if f := &free[i]; !f.row.neverClaimed() {
 			r.First = min(r.First, f.row.First)
@@ -388,9 +390,6 @@ func finish(tx *store.Tx, key, value []byte, r *row) error {
 		return err
 	}
 	if err := moveMark(tx, key, r.Version); err != nil {
-		return err
-	}
-	if err := finishParts(tx, key, r); err != nil {
 		return err
 	}
 	done := row{State: StateDone, First: r.First, Last: r.Last, Type: r.Type}

@@ -1,65 +1,34 @@
 package extauthz
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 
 	"github.com/sidehook/sidehook/internal/store"
 )
 
+// A part of a request is known by the content row of its id, which names the claim of the request that brought it: with that it is
+// with the app, with that it is DONE, and with that it is forgotten.
+
 func partHash(id string) [sha256.Size]byte { return hashParts("part", id) }
 
-// partKeys are the keys that a part's row may have: under the source's name, and under earlier ones.
-func (op *claimOp) partKeys(p Part) [][]byte {
-	key := op.req.Key
-	key.ID = p.ID
-	keys := [][]byte{appendKey(nil, key)}
-	for _, was := range op.req.Was {
-		was.ID = p.ID
-		keys = append(keys, appendKey(nil, was))
-	}
-	return keys
-}
-
-// seenPart reports whether a part is DONE, or STORED, and its row's key.
-func (op *claimOp) seenPart(tx *store.Tx, p Part) (key []byte, r row, err error) {
-	for _, key := range op.partKeys(p) {
-		value := tx.Get(doneBucket, key)
-		if value == nil {
-			continue
-		}
-		r, err := decodeRow(value)
-		if err != nil {
-			return nil, row{}, err
-		}
-		if !r.State.leftOut() {
-			return key, r, nil
-		}
-	}
-	return nil, row{}, nil
-}
-
 // meetParts finds out which parts the app has. If it has all of the request the claim is a duplicate; if one of the others is with
-// the app now, the claim waits for that.
+// the app now, the claim waits for that. Those that are new are noted with the claim.
 func (op *claimOp) meetParts(tx *store.Tx) error {
 	var seen []string
+	op.fresh = op.fresh[:0]
 	for _, p := range op.req.Parts {
-		key, _, err := op.seenPart(tx, p)
-		if err != nil {
+		brought, err := op.meetKeys(tx, partHash(p))
+		switch {
+		case err != nil || op.answeredAlready():
 			return err
-		}
-		if key != nil {
-			seen = append(seen, p.ID)
-			continue
-		}
-		for key := range op.keys() {
-			if _, err := op.meetHash(tx, key, partHash(p.ID)); err != nil || op.answeredAlready() {
-				return err
-			}
+		case brought:
+			seen = append(seen, p)
+		default:
+			op.fresh = append(op.fresh, p)
 		}
 	}
-	if len(seen) > 0 && op.req.Whole && len(seen) == len(op.req.Parts) {
+	if len(seen) > 0 && op.req.Whole && len(op.fresh) == 0 {
 		op.claim.Outcome = Duplicate
 		return nil
 	}
@@ -67,38 +36,28 @@ func (op *claimOp) meetParts(tx *store.Tx) error {
 	return nil
 }
 
-// finishParts makes the parts of a claim DONE that is so.
-func finishParts(tx *store.Tx, rowKey []byte, r *row) error {
-	prefix, err := keyPrefix(rowKey)
-	if err != nil {
-		return err
+// seenParts reports whether the app has all of a request, and calls again with each claim that brought a part.
+func (op *claimOp) seenParts(tx *store.Tx, again func(key []byte, r *row)) (bool, error) {
+	if !op.req.Whole || len(op.req.Parts) == 0 {
+		return false, nil
 	}
-	for _, p := range r.Parts {
-		key := appendKeyID(bytes.Clone(prefix), p.ID)
-		done := row{State: StateDone, First: r.First, Last: r.Last, Type: truncateType(p.Type)}
-		value := tx.Get(doneBucket, key)
-		if value == nil {
-			// An open claim of that id is another request's, and will have its own end.
-			if bytes.Equal(key, rowKey) || tx.Get(openBucket, key) != nil {
-				continue
+	for _, p := range op.req.Parts {
+		known := false
+		for rowKey := range op.keys() {
+			key, r, err := op.broughtBy(tx, rowKey, partHash(p))
+			if err != nil {
+				return false, err
 			}
-			if err := putRow(tx, doneBucket, key, &done); err != nil {
-				return err
+			if known = key != nil && r.State.settled() && !r.State.leftOut(); known {
+				again(key, &r)
+				break
 			}
-			continue
 		}
-		old, err := decodeRow(value)
-		if err != nil {
-			return err
-		}
-		if !old.State.leftOut() {
-			continue
-		}
-		if err := replaceRow(tx, doneBucket, key, value, &old, &done); err != nil {
-			return err
+		if !known {
+			return false, nil
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // splitOp is a Claim of several on its way through the committer: all that it writes, it writes in one transaction.
@@ -135,6 +94,7 @@ func (op *splitOp) Done(err error) {
 // answer is the outcome of all claims together.
 func (op *splitOp) answer() (Claim, error) {
 	var all Claim
+	var err error
 	for _, c := range op.claims {
 		switch {
 		case c.full:
@@ -142,7 +102,7 @@ func (op *splitOp) answer() (Claim, error) {
 		case c.claim.Outcome == InFlight, c.claim.Outcome == Held:
 			return c.claim, nil
 		case c.err != nil:
-			return Claim{}, unavailable(c.err)
+			err = unavailable(c.err)
 		case c.claim.Outcome == Stored:
 			all.Outcome = Stored
 		case all.Outcome == 0:
@@ -150,6 +110,9 @@ func (op *splitOp) answer() (Claim, error) {
 		case all.Outcome != Stored && all.Outcome != c.claim.Outcome:
 			all.Outcome = Duplicate // one for one reason, another for another: the sender need not know
 		}
+	}
+	if err != nil {
+		return Claim{}, err
 	}
 	return all, nil
 }

@@ -36,7 +36,7 @@ var errRow = errors.New("malformed inbox row")
 // row is what the inbox keeps of an event id. A DONE row, and one that was set aside, is written without lease and tokens.
 //
 // Format: one byte version<<4|state, then uvarints and raw bytes in the order of appendTo. Times are UTC unix
-// milliseconds. A row with any of IgnoredFor, Version and Parts is of rowVersionMore: its type has a length, and they follow.
+// milliseconds. A row with IgnoredFor or Version is of rowVersionMore: its type has a length, and they follow.
 type row struct {
 	State State
 	First int64 // first claimed
@@ -59,14 +59,13 @@ type row struct {
 	Token     Token
 	// Older are tokens of earlier leases whose end nobody has told yet, the latest first.
 	Older []Token
-	// Version becomes its object's mark, and Parts become DONE, when the claim does.
+	// Version becomes its object's mark when the claim is DONE.
 	Version Version
-	Parts   []Part
 }
 
 // more reports whether r has what only rows of rowVersionMore hold.
 func (r *row) more() bool {
-	return r.IgnoredFor != 0 || !r.State.settled() && (r.Version.At != "" || len(r.Parts) > 0)
+	return r.IgnoredFor != 0 || !r.State.settled() && r.Version.At != ""
 }
 
 // letThrough reports whether a person released r when it was set aside: other rows are RELEASED only while tokens are open.
@@ -105,9 +104,6 @@ func (r *row) appendTo(b []byte) []byte {
 	b = append(b, byte(r.IgnoredFor))
 	if b = packed.AppendBytes(b, r.Version.At); r.Version.At != "" {
 		b = append(b, r.Version.Object[:]...)
-	}
-	for _, p := range r.Parts {
-		b = packed.AppendBytes(packed.AppendBytes(b, p.ID), p.Type)
 	}
 	return b
 }
@@ -168,9 +164,7 @@ func (r *row) parseMore(p *packed.Reader) {
 	if r.Version.At = string(p.Bytes()); r.Version.At != "" {
 		copy(r.Version.Object[:], p.Take(len(r.Version.Object)))
 	}
-	for len(p.Rest) > 0 {
-		r.Parts = append(r.Parts, Part{string(p.Bytes()), string(p.Bytes())})
-	}
+	p.Bad = p.Bad || len(p.Rest) > 0
 }
 
 // appendKey encodes k as a row's key: source and tenant with their lengths in front, so that the rows of a source

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxPartBytes bounds the ids and types that a claim remembers of a request's events: they are a part of its row. The
-	// requests that senders make have up to a thousand events, with ids of a UUID's length.
+	// maxPartBytes bounds the ids of a request's events that are looked up with its claim. The requests that senders make have
+	// up to a thousand events, with ids of a UUID's length.
 	maxPartBytes = 64 << 10
 	// maxSplitFactor bounds what a request may grow to, against max_body, when each of its events gets a document of its own.
 	maxSplitFactor = 4
@@ -63,9 +63,9 @@ type EventsRule struct {
 	ID, Type signature.Path
 }
 
-// parts returns the events of a request that have ids, each id once, and whether those are all of it. None, where they are more
-// than a claim remembers.
-func (r *EventsRule) parts(events signature.Array) (parts []Part, whole bool) {
+// parts returns the ids of the events of a request, each once, and whether all have one. None, where they are more than a claim
+// looks up.
+func (r *EventsRule) parts(events signature.Array) (parts []string, whole bool) {
 	whole = events.Len() > 0
 	size := 0
 	seen := make(map[string]bool)
@@ -75,17 +75,15 @@ func (r *EventsRule) parts(events signature.Array) (parts []Part, whole bool) {
 			whole = false
 			continue
 		}
-		p := Part{ID: keyID(id)}
-		if seen[p.ID] {
+		id = keyID(id)
+		if seen[id] {
 			continue
 		}
-		seen[p.ID] = true
-		p.Type, _ = r.Type.Find(events.Item(i))
-		p.Type = string(truncateType(p.Type))
-		if size += len(p.ID) + len(p.Type); size > maxPartBytes {
+		seen[id] = true
+		if size += len(id); size > maxPartBytes {
 			return nil, false
 		}
-		parts = append(parts, p)
+		parts = append(parts, id)
 	}
 	return parts, whole
 }
@@ -97,7 +95,7 @@ type about struct {
 	ignoredFor IgnoredFor
 	version    Version
 	change     Change
-	parts      []Part
+	parts      []string
 	whole      bool
 	// unversioned: the source compares versions, and the event tells none that can be read.
 	unversioned bool
@@ -191,8 +189,8 @@ func (b *bound) part(whole ClaimRequest, events signature.Array, i int) ClaimReq
 		key, _ := src.OrderBy.JSON.Find(stored.Body)
 		stored.Order = keyID(key)
 	}
-	c.ContentWindow = 0 // the hash is the request's
-	c.Parts, c.Whole = nil, false
+	c.ContentWindow = 0                         // the hash is the request's
+	c.Parts, c.Whole = []string{c.Key.ID}, true // it may have come in a request that was not split
 	if !c.Ignore || c.IgnoredFor == IgnoredForType {
 		c.Ignore, c.IgnoredFor = !src.wants(c.Type), IgnoredForType
 	}

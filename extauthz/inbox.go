@@ -48,9 +48,9 @@ type ClaimRequest struct {
 	Version Version
 	// Change: an event of a change that the app has by another event is kept as DUPLICATE_CHANGE.
 	Change Change
-	// Parts are the events of a request that carries several, as far as they have ids. The request is claimed; when it is DONE so
-	// are they. Whole says that they are all of it: when they all are DONE the request is a duplicate.
-	Parts []Part
+	// Parts are the ids of the events of a request that carries several, as far as they have ids. The request is claimed; when the
+	// app has it, it has them. Whole says that they are all of it: when the app has them all the request is a duplicate.
+	Parts []string
 	Whole bool
 	// Split, if not empty, are claims in STORE, one for each event of the request, that are decided and written together. The rest
 	// of the request is without effect then.
@@ -109,19 +109,13 @@ type Change struct {
 	Window time.Duration
 }
 
-// Part is an event within a request.
-type Part struct {
-	ID   string // as keys hold it
-	Type string
-}
-
 // Claim is the outcome of Inbox.Claim.
 type Claim struct {
 	Outcome    Outcome
 	Token      Token
 	RetryAfter time.Duration
 	Wait       <-chan struct{}
-	// Seen are the ids among the request's Parts that are DONE already. Of a Claimed one.
+	// Seen are those of the request's Parts that the app has already. Of a Claimed one.
 	Seen []string
 }
 

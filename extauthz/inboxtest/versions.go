@@ -144,7 +144,7 @@ func testChange(b *bench) {
 func batch(id string, parts ...string) extauthz.ClaimRequest {
 	r := request(id)
 	for _, p := range parts {
-		r.Parts = append(r.Parts, extauthz.Part{ID: p, Type: "mandates.created"})
+		r.Parts = append(r.Parts, p)
 	}
 	r.Whole = true
 	return r
@@ -182,7 +182,6 @@ func testParts(b *bench) {
 	third := b.claimSeen(batch("1", "a", "b"), "b")
 	b.settle(batch("1"), third.Token, extauthz.EndDone)
 	b.claim(batch("6", "a", "b", "c"), extauthz.Duplicate)
-	b.claim(request("a"), extauthz.Duplicate)
 	renamed := batch("7", "a", "new")
 	renamed.Was = []extauthz.Key{renamed.Key}
 	renamed.Key.Source = "billing"
@@ -190,13 +189,6 @@ func testParts(b *bench) {
 	other := batch("8", "a")
 	other.Key.Tenant = "acme"
 	b.claimSeen(other)
-
-	// A request of which an id is a part's is another claim, and neither ends the other.
-	open := b.claim(request("own"), extauthz.Claimed)
-	b.finish(batch("9", "own"))
-	b.claim(request("own"), extauthz.InFlight)
-	b.settle(request("own"), open.Token, extauthz.EndDone)
-	b.claim(request("own"), extauthz.Duplicate)
 }
 
 // testVersionModel lets an inbox and a map do the same things with one object, restarts among them.
