@@ -456,3 +456,15 @@ func (s *scheme) checkCover() error {
 	}
 	return nil
 }
+
+// Reads reports whether v looks at a header of that name, in lower case, so that whoever changes it on the way breaks a
+// signature or an event id.
+func (v *Verifier) Reads(header string) bool {
+	is := func(p place) bool { return p.kind == placeHeader && p.name == header }
+	for _, s := range v.schemes {
+		if is(s.signature) || is(s.timestamp) || is(s.id) || is(s.typ) || is(s.bodyHash) || usesPlace(s.parts, place{kind: placeHeader, name: header}) {
+			return true
+		}
+	}
+	return false
+}

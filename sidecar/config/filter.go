@@ -136,6 +136,23 @@ func (l *loader) proxy(path string, m *configv1.ForwardProxy) *netguard.Proxy {
 
 // roots reads the certificates in the file at path and returns them beside the system's; nil for none.
 func (l *loader) roots(path, file string) *x509.CertPool {
+	pem := l.pemFile(path, file)
+	if pem == nil {
+		return nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool() // a system without any: then these are all
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		l.errorf(path, "%s holds no certificate in PEM", quote(file))
+		return nil
+	}
+	return pool
+}
+
+// pemFile reads a file of certificates. What is wrong is noted; nil where there is none to go on with.
+func (l *loader) pemFile(path, file string) []byte {
 	if file == "" {
 		return nil
 	}
@@ -161,15 +178,7 @@ func (l *loader) roots(path, file string) *x509.CertPool {
 		l.errorf(path, "%v", err)
 		return nil
 	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool() // a system without any: then these are all
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		l.errorf(path, "%s holds no certificate in PEM", quote(file))
-		return nil
-	}
-	return pool
+	return pem
 }
 
 // unjoin returns what errors.Join joined.

@@ -93,6 +93,7 @@ func (l *loader) preset(path, owner string, m *configv1.Source) preset {
 	default:
 		p = l.provider(path+".provider", m.GetProvider(), p)
 	}
+	p.verifier = l.expected(path, m, p)
 	return p
 }
 

@@ -69,7 +69,7 @@ func TestProviderFacts(t *testing.T) {
 				Name: "a", Provider: p.Name, Verifier: p.Verifier(), Handshake: handshakes[p.Handshake],
 				Tolerance: p.Tolerance.Std(), Retention: p.Retention.Std(), ContentWindow: p.ContentWindow.Std(),
 				MaxBodyBytes: p.MaxBodyBytes, RefusalStatus: p.RefusalStatus, RequireID: p.RequireID,
-				Lease: time.Minute, Enforce: extauthz.EnforceOn, Confirm: extauthz.ConfirmAccessLog, OnUnknown: extauthz.OnUnknownRetry,
+				Mode: extauthz.ModePass, Lease: time.Minute, Enforce: extauthz.EnforceOn, Confirm: extauthz.ConfirmAccessLog, OnUnknown: extauthz.OnUnknownRetry,
 			}
 			if needsAudience {
 				want.Verifier = s.Verifier // one of its own

@@ -68,7 +68,7 @@ func TestSchemeWords(t *testing.T) {
 	t.Parallel()
 	sameWords(t, configv1.Algorithm(0), signature.HMACSHA1, signature.HMACSHA256, signature.HMACSHA384, signature.HMACSHA512,
 		signature.Ed25519, signature.ECDSAP256, signature.RSAPKCS1SHA256, signature.RSAPSSSHA256, signature.SHA256,
-		signature.Token, signature.Basic, signature.SHA1)
+		signature.Token, signature.Basic, signature.SHA1, signature.RSAPKCS1SHA512, signature.RSAPKCS1SHA1, signature.MTLS)
 	sameWords(t, configv1.KeyFormat(0), signature.KeyText, signature.KeyBase64, signature.KeyHex, signature.KeyWhsec,
 		signature.KeyPEM, signature.KeyJWKS, signature.KeySHA1)
 	sameWords(t, configv1.Encoding(0), signature.Hex, signature.Base64, signature.Base64URL)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sidehook/sidehook/internal/secret"
 	"github.com/sidehook/sidehook/internal/signature"
@@ -23,8 +24,7 @@ func (l *loader) keys(path, owner string, m *configv1.Source, p preset) []signat
 		return nil
 	}
 	if len(m.GetSecrets()) == 0 {
-		l.errorf(path+".secrets", "%s: a secret is required; write secrets: [{file: /run/secrets/…}]", owner)
-		return nil
+		return l.presetKeys(path+".secrets", owner, p)
 	}
 	if folder(m) >= 0 {
 		return nil // its secrets are the tenants'
@@ -33,6 +33,16 @@ func (l *loader) keys(path, owner string, m *configv1.Source, p preset) []signat
 	texts := map[string]int{}
 	for i, s := range m.GetSecrets() {
 		at := fmt.Sprintf("%s.secrets[%d]", path, i)
+		if s.GetUrl() != "" {
+			key, err := p.verifier.ParseKeyURL(s.GetUrl())
+			if err != nil {
+				l.errorf(at+".url", "%s: %v", owner, err)
+				continue
+			}
+			key.Until = until(s)
+			keys = append(keys, key)
+			continue
+		}
 		text, ok := l.secret(at, owner, s)
 		if !ok {
 			continue
@@ -47,13 +57,19 @@ func (l *loader) keys(path, owner string, m *configv1.Source, p preset) []signat
 			continue
 		}
 		l.secretLength(at, owner, len(text.Bytes()), p)
-		if s.GetUntil() != nil {
-			key.Until = s.GetUntil().AsTime()
-		}
+		key.Until = until(s)
 		keys = append(keys, key)
 	}
 	l.untils(path, owner, m)
 	return keys
+}
+
+// until is when a secret ends; zero: never.
+func until(s *configv1.Secret) time.Time {
+	if s.GetUntil() == nil {
+		return time.Time{}
+	}
+	return s.GetUntil().AsTime()
 }
 
 func (l *loader) secretLength(at, owner string, n int, p preset) {
@@ -111,6 +127,9 @@ func (l *loader) secret(path, owner string, m *configv1.Secret) (secret.Secret, 
 			"outside tests write {file: …} or {env: …}", owner)
 	case *configv1.Secret_Folder:
 		l.errorf(path+".folder", "%s: is for a source whose match.path has {tenant}; write {file: …}", owner)
+		return secret.Secret{}, false
+	case *configv1.Secret_Url:
+		l.errorf(path+".url", "%s: is for the secrets of a source whose sender publishes its keys; write one of file, env and value", owner)
 		return secret.Secret{}, false
 	default:
 		return secret.Secret{}, false // the schema's rule has said so

@@ -96,8 +96,10 @@ type data struct {
 	Sources           []source
 	ExtProc           bool  // at least one source confirms by it
 	MaxBodyBytes      int64 // the largest of the sources; 0 without sources
-	Hosts             []host
-	Forged, Control   []string
+	// PeerCertificate: a source asks for the client\'s certificate. RequestID: a sender signs x-request-id.
+	PeerCertificate, RequestID bool
+	Hosts                      []host
+	Forged, Control            []string
 }
 
 // source is one configured source as Envoy sees it.
@@ -117,6 +119,9 @@ var forged = []string{
 	"x-sidehook-tenant",
 	"x-sidehook-report",
 }
+
+// requestID is the header that Envoy replaces in what comes from outside.
+const requestID = "x-request-id"
 
 // control are the headers by which a client tells Envoy's router to try again or to give up sooner, and the one by which
 // Envoy tells the gate that a body is cut off.
@@ -149,6 +154,10 @@ func newData(gate Gate, o Options) (*data, error) {
 		d.ExtProc = d.ExtProc || compiled.ExtProc
 		d.MaxBodyBytes = max(d.MaxBodyBytes, s.MaxBodyBytes)
 		wait = max(wait, s.InFlightWait)
+		if v := s.Verifier; v != nil {
+			d.PeerCertificate = d.PeerCertificate || v.WantsPeer()
+			d.RequestID = d.RequestID || v.Reads(requestID)
+		}
 	}
 	d.CheckTimeout += wait
 	d.Hosts = hosts(gate, byName)

@@ -52,6 +52,18 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// What a source's sender needs of Envoy is there for it, and only for it.
+func TestSendersNeeds(t *testing.T) {
+	t.Parallel()
+	for setting, need := range map[string]string{"include_peer_certificate: true": "certificates", "preserve_external_request_id: true": "mercadopago"} {
+		for name, gate := range gates() {
+			if got := strings.Contains(string(generate(t, gate, Options{})), setting); got != (name == need) {
+				t.Errorf("%s: %s is %v", name, setting, got)
+			}
+		}
+	}
+}
+
 func TestEnvoyAcceptsEveryBootstrap(t *testing.T) {
 	t.Parallel()
 	envoytest.Need(t)

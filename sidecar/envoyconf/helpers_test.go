@@ -16,6 +16,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
 	"github.com/sidehook/sidehook/extauthz"
+	"github.com/sidehook/sidehook/internal/signature"
 )
 
 // payments is a source like most: one prefix, the access log.
@@ -39,6 +40,22 @@ func code() *extauthz.Source {
 		InFlightWait: 2500 * time.Millisecond,
 		Confirm:      extauthz.ConfirmExtProc,
 	}
+}
+
+// verified is a source with a scheme.
+func verified(spec signature.Spec) *extauthz.Source {
+	s := payments()
+	var err error
+	if s.Verifier, err = signature.Compile(spec); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// mercadoPago is the scheme of a sender that signs x-request-id.
+func mercadoPago() signature.Spec {
+	p, _ := signature.ProviderByName("mercadopago")
+	return p.Specs[0]
 }
 
 // gates are the configurations over which every invariant is asserted.
@@ -65,6 +82,8 @@ func gates() map[string]Gate {
 		"both confirms":     {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{payments(), code()}, Open: []extauthz.Match{{PathPrefix: "/"}}},
 		"several matches":   {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{several, code()}},
 		"named by the mesh": {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{unmatched}},
+		"certificates":      {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{verified(signature.Spec{Algorithm: signature.MTLS, Subjects: []string{"a"}})}},
+		"mercadopago":       {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{verified(mercadoPago())}},
 		"odd paths":         {Listen: "127.0.0.1:9191", Sources: []*extauthz.Source{odd}},
 	}
 }

@@ -33,12 +33,12 @@ func (p *explainer) gate(c *config.Config) {
 	p.line("a host goes before none, a path before a path_prefix, the longer path, a literal before {tenant}, a method before none, a source before open.")
 	for _, s := range c.Gate.Sources {
 		if len(s.Matches) == 0 {
-			p.source(s)
+			p.source(s, c.Gate.Apps[s.Name])
 		}
 	}
 	for m, s := range c.Gate.Table.Order() {
 		if s != nil {
-			p.source(s)
+			p.source(s, c.Gate.Apps[s.Name])
 			continue
 		}
 		p.line("")
@@ -65,7 +65,7 @@ func (p *explainer) item(name, format string, args ...any) {
 	p.line("  %-12s %s", name, fmt.Sprintf(format, args...))
 }
 
-func (p *explainer) source(s *extauthz.Source) {
+func (p *explainer) source(s *extauthz.Source, app *config.App) {
 	p.line("")
 	p.line("source %s", s.Name)
 	if len(s.Matches) == 0 {
@@ -75,6 +75,12 @@ func (p *explainer) source(s *extauthz.Source) {
 		p.item("matches", "%s", matchText(m))
 	}
 	p.item("verifies", "%s", verifyText(s))
+	if v := s.Verifier; v != nil && v.WantsPeer() {
+		p.item("", "and the client's certificate, as Envoy tells it: include_peer_certificate, and a validation_context with trusted_ca")
+	}
+	if v := s.Verifier; v != nil && v.Reads("x-request-id") {
+		p.item("envoy", "preserve_external_request_id: the sender signs x-request-id, which Envoy otherwise replaces")
+	}
 	if s.Enforce == extauthz.EnforceReport {
 		p.item("refuses", "nothing (REPORT): what does not verify is counted, logged, and passes; no event is claimed")
 		return
@@ -90,16 +96,26 @@ func (p *explainer) source(s *extauthz.Source) {
 	if text := tenantText(s); text != "" {
 		p.item("tenant", "%s", text)
 	}
+	if app != nil {
+		p.stored(s, app)
+		p.further(s)
+		return
+	}
 	p.item("claims", "an id for %s while the app works; the app's answer comes by %s", s.Lease, confirmWord(s.Confirm))
 	p.item("unknown end", "%s", unknownText(s.OnUnknown))
 	p.item("duplicates", "%s; ids are kept for %s after they were last seen", replyText(s), days(s.Retention))
-	if s.ContentWindow > 0 {
-		p.item("", "also other ids with the same signed content within %s", days(s.ContentWindow))
-	}
 	if s.InFlightWait > 0 {
 		p.item("", "while the first is with the app, a repeat waits up to %s, then 503", s.InFlightWait)
 	} else {
 		p.item("", "while the first is with the app: 503")
+	}
+	p.further(s)
+}
+
+// further says what else counts as the same event, or as the same source.
+func (p *explainer) further(s *extauthz.Source) {
+	if s.ContentWindow > 0 {
+		p.item("", "also other ids with the same signed content within %s", days(s.ContentWindow))
 	}
 	if len(s.Was) > 0 {
 		p.item("was", "%s: claims under that name still count", strings.Join(s.Was, ", "))
