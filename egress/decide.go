@@ -150,6 +150,8 @@ func (x *Decision) fail(p *Policy, d *Delivery, r *Result, o Occasion, rnd *rand
 		x.count(!o.Early)
 	case o.Early:
 		x.postpone(retryAfter, now)
+	case p.HoldOnlyUnreached && what.Counts && what.Holds && r.Status == 0:
+		x.away(p, d, now)
 	case what.Counts:
 		x.count(true)
 		wait, more := p.Schedule.Wait(x.Attempts, rnd)
@@ -188,6 +190,16 @@ func (x *Decision) count(counted bool) {
 	if counted {
 		x.Counted = true
 		x.Attempts++
+	}
+}
+
+// away is fail for a receiver that is not there, under a policy that holds an endpoint for that alone. The hold says when
+// somebody is asked again; the delivery stays due as it is, so that all goes on at once, the oldest first, when the hold ends. It
+// is the schedule's own times at which attempts are used up, however often it was the probe.
+func (x *Decision) away(p *Policy, d *Delivery, now time.Time) {
+	x.count(now.Sub(d.Created) >= p.Schedule.until(x.Attempts))
+	if x.Attempts >= p.Schedule.Attempts() {
+		x.State = StateDead
 	}
 }
 

@@ -233,3 +233,46 @@ func TestDecideHealthRarely(t *testing.T) {
 		t.Errorf("after the clock was set back the last success is known as %v and the last attempt as %v, want %v", x.Health.LastSuccess, x.Health.LastAttempt, back)
 	}
 }
+
+// TestDecideAway: under a policy that holds only where nothing answers, a delivery to an app that is away stays due where it
+// was. Its schedule is used up at the schedule's own times, however often it is the probe, and it is dead after the last.
+func TestDecideAway(t *testing.T) {
+	t.Parallel()
+	p := &Policy{Schedule: DefaultSchedule(), HoldOnlyUnreached: true, FirstHold: time.Second, LongestHold: 30 * time.Second}
+	start := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	d := &Delivery{State: StateWaiting, Lane: LaneFirst, Created: start, Due: start}
+	var h Health
+	rnd := scheduleRand(1)
+	var counted []time.Duration
+	for at := start; d.State == StateWaiting; at = at.Add(30 * time.Second) {
+		x := Decide(p, d, h, &Result{Outcome: OutcomeConnectRefused}, Occasion{Now: at, Probe: h.Held(), Open: start}, rnd)
+		if x.State == StateWaiting && (!x.Due.Equal(start) || x.Lane != LaneFirst || !x.Health.Held()) {
+			t.Fatalf("after %v: due %v in lane %d, held %v", at.Sub(start), x.Due.Sub(start), x.Lane, x.Health.Held())
+		}
+		if x.Counted {
+			counted = append(counted, at.Sub(start))
+		}
+		d.State, d.Attempts, d.Tries, d.Reason, h = x.State, x.Attempts, d.Tries+1, OutcomeConnectRefused, x.Health
+	}
+	// The sums of the waits, at the first probe after them.
+	var want []time.Duration
+	for n, sum := 0, time.Duration(0); n < 10; n++ {
+		want = append(want, (sum + 30*time.Second - 1).Truncate(30*time.Second))
+		if n < 9 {
+			sum += DefaultWaits()[n]
+		}
+	}
+	if d.State != StateDead || !slices.Equal(counted, want) {
+		t.Errorf("%v, attempts used after %v, want %v", d.State, counted, want)
+	}
+
+	d = &Delivery{State: StateWaiting, Lane: LaneRetry, Created: start, Due: start.Add(time.Hour), Attempts: 3}
+	x := Decide(p, d, h, &Result{Outcome: OutcomeConnectRefused}, Occasion{Now: start.Add(10 * time.Minute), Probe: true, Early: true, Open: start}, rnd)
+	if x.Counted || !x.Due.Equal(d.Due) {
+		t.Errorf("one that was not due: counted %v, due after %v", x.Counted, x.Due.Sub(start))
+	}
+	x = Decide(p, d, h, &Result{Outcome: OutcomeServerError, Status: 500}, Occasion{Now: start.Add(2 * time.Hour), Open: start}, rnd)
+	if !x.Counted || x.Due.Before(start.Add(3*time.Hour)) {
+		t.Errorf("one that the app refused: counted %v, due after %v", x.Counted, x.Due.Sub(start))
+	}
+}

@@ -72,7 +72,7 @@ type Policy struct {
 	// between two probes. Default: DefaultFirstHold, DefaultLongestHold.
 	FirstHold, LongestHold time.Duration
 	// HoldOnlyUnreached: an endpoint is held only where nothing answers there. An answer of any status is about its event alone,
-	// and ends a hold.
+	// and ends a hold. While nothing answers, what is probed stays due: it uses up attempts only as fast as its schedule has them.
 	HoldOnlyUnreached bool
 	// DisableAfter is how long an endpoint fails on end before it is disabled; 0: it is never.
 	DisableAfter time.Duration

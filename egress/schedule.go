@@ -55,9 +55,12 @@ func (s *Schedule) Attempts() int {
 }
 
 // Length is the time from the first attempt to the last without jitter.
-func (s *Schedule) Length() time.Duration {
+func (s *Schedule) Length() time.Duration { return s.until(s.Attempts() - 1) }
+
+// until is the time from the first attempt to the one after so many, without jitter.
+func (s *Schedule) until(attempts int) time.Duration {
 	var sum time.Duration
-	for n := 1; n < s.Attempts(); n++ {
+	for n := 1; n <= min(attempts, s.Attempts()-1); n++ {
 		wait := s.length(n)
 		if sum > math.MaxInt64-wait {
 			return math.MaxInt64
