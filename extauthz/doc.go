@@ -38,10 +38,13 @@
 //	   +--- cancelled ----+  on_unknown: RETRY   free again when the lease ends
 //	                         on_unknown: HOLD    UNKNOWN until a person, or a late 2xx, settles it
 //
-//	(none) ------------> IGNORED --- retention ---> (none)
+//	(none) ------------> IGNORED | STALE | DUPLICATE_CHANGE --- retention ---> (none)
 //
-// An event whose type the source's types leave out is not claimed: its id becomes IGNORED, and is free again once the types
-// include it, or for one delivery after a person released it.
+// An event that a rule of its source keeps from the app is not claimed: its id becomes IGNORED where the source's types leave it
+// out, or it is of the sender's test mode and the source is live only; STALE where the app has its object in a newer version
+// (Source.Version); DUPLICATE_CHANGE where the app has the change by another event (Source.Change). It is free again once the
+// rule is gone, or for one delivery after a person released it. What is known of an object, and which claim brought a change or
+// an event of a request that carries several, is kept beside the rows and read and written in the transaction of the claim.
 //
 // A PENDING claim bears a random token that only Envoy's report of this very request can know. Another token changes
 // nothing, so that a late failure of an older lease cannot free a younger one; a late 2xx of the token that held the
@@ -53,6 +56,8 @@
 //     was made. Within one store and one lease one Check passes per id.
 //   - When Check returns 200 duplicate, the app has answered an earlier delivery of the id with 2xx, and that is on disk.
 //   - When Check returns 200 ignored, the message is verified and, where it has an id, that is on disk.
+//   - When Check returns 200 stale, the app has answered an event of the same object, and no older one, with 2xx, or that is
+//     kept for it; when it returns 200 duplicate_change, one of the same change; and that is on disk.
 //   - When Check returns 401, the bytes that were judged are those that the sender sent. Where the mesh lost or changed
 //     them the answer is 500 body_not_forwarded.
 //   - When Check returns 503, nothing was decided: the sender shall come again. A fault of ours is never a 401, never a
