@@ -42,6 +42,15 @@ func (s *jwtScheme) verify(m *Message, keys []Key, now time.Time, tolerance time
 	if reason := s.read(t); reason != ReasonOK {
 		return refuse(reason)
 	}
+	for _, p := range []place{s.id, s.typ} {
+		if p.kind != placeHeader {
+			continue
+		}
+		if _, found := m.field(p.name); found == repeated {
+			trace.note("%s came more than once", p)
+			return refuse(ReasonMalformedSignature)
+		}
+	}
 	if trace != nil {
 		trace.Signed = [][]byte{t.signed}
 	}
