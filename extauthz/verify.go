@@ -34,8 +34,7 @@ type bound struct {
 
 // bind makes a bound.
 func bind(src *Source, state *sourceState, secrets secretHandles) bound {
-	origin, _, _ := strings.Cut(src.PublicURL, "#")
-	b := bound{source: src, state: state, secrets: secrets, keys: src.Keys, origin: strings.TrimRight(origin, "/"), maxBody: src.MaxBodyBytes}
+	b := bound{source: src, state: state, secrets: secrets, keys: src.Keys, origin: src.origin(), maxBody: src.MaxBodyBytes}
 	if b.maxBody <= 0 {
 		b.maxBody = DefaultMaxBodyBytes
 	}
