@@ -12,7 +12,9 @@ import (
 func TestOutboxRowCheckFinds(t *testing.T) {
 	t.Parallel()
 	// What is there before: an event that waits at a, one that waits at a and is delivered to b, and one that is dead at c.
-	var waits, shared, delivered, dead DeliveryID
+	// In order at b: one that is due, two behind it.
+	var waits, shared, delivered, dead, active, behind, last DeliveryID
+	link := func(id DeliveryID) chainKey { return chainKey{id.Endpoint, orderOf("k"), id.Event} }
 	key := func(id DeliveryID) []byte { return appendDeliveryKey(nil, id) }
 	seq := func(id DeliveryID) []byte { return appendSeq(nil, id.Event) }
 	rewrite := func(tx *store.Tx, id DeliveryID, change func(*deliveryRow)) error {
@@ -86,6 +88,30 @@ func TestOutboxRowCheckFinds(t *testing.T) {
 		{"what is not counted", func(tx *store.Tx) error {
 			return rewrite(tx, delivered, func(r *deliveryRow) { r.State = StateDiscarded })
 		}, "says {Rows:0 Bytes:0}: there are {Rows:1 Bytes:4}"},
+		{"a place in a chain that cannot be read", func(tx *store.Tx) error { return tx.Put(chainBucket, link(last).appendTo(nil), nothing) }, "place in a chain"},
+		{"a chain's key that cannot be read", func(tx *store.Tx) error { return tx.Put(chainBucket, []byte("short"), nothing) }, "chain key of 5 bytes"},
+		{"one behind that is due", func(tx *store.Tx) error {
+			r, err := deliveryOf(tx, behind)
+			if err != nil {
+				return err
+			}
+			return tx.Put(dueBucket, r.dueKey(behind).appendTo(nil), nothing)
+		}, "does not wait so"},
+		{"two that are active", func(tx *store.Tx) error { return link(behind).put(tx, chainActive) }, "2 deliveries are active, not 1"},
+		{"none that is active", func(tx *store.Tx) error { return link(active).put(tx, chainBehind) }, "0 deliveries are active, not 1"},
+		{"one that is active after one that stops it", func(tx *store.Tx) error { return link(active).put(tx, chainStopped) }, "state 1, place 3 in a chain"},
+		{"an active one that is dead", func(tx *store.Tx) error {
+			if err := link(behind).put(tx, chainActive); err != nil {
+				return err
+			}
+			return link(active).put(tx, chainStopped)
+		}, "1 deliveries are active, not 0"},
+		{"one behind that is in no chain", func(tx *store.Tx) error { return tx.Delete(chainBucket, link(last).appendTo(nil)) }, "state 1, place 0 in a chain"},
+		{"one in a chain that is gone", func(tx *store.Tx) error { return chainKey{last.Endpoint, orderOf("k"), 1 << 63}.put(tx, chainBehind) }, "is in a chain, and is gone"},
+		{"one in a chain that is not its own", func(tx *store.Tx) error {
+			return rewrite(tx, last, func(r *deliveryRow) { r.Order = orderOf("other") })
+		}, "is in a chain that is not its own"},
+		{"one in a chain that has no order", func(tx *store.Tx) error { return link(waits).put(tx, chainActive) }, "state 1, place 1 in a chain"},
 		{"an endpoint without its number", func(tx *store.Tx) error { return tx.Delete(numberBucket, appendNumber(nil, waits.Endpoint)) }, "which is nobody's"},
 		{"deliveries of an endpoint that never was", func(tx *store.Tx) error {
 			if err := tx.Delete(endpointBucket, []byte("a")); err != nil {
@@ -106,6 +132,11 @@ func TestOutboxRowCheckFinds(t *testing.T) {
 			b.mustSettle(t, boltSettlement(Delivery{ID: delivered}, StateDelivered))
 			dead = b.mustAccept(t, boltEvent("", "body"), "c").Deliveries[0].ID
 			b.mustSettle(t, boltSettlement(Delivery{ID: dead}, StateDead))
+			for _, id := range []*DeliveryID{&active, &behind, &last} {
+				e := boltEvent("", "body")
+				e.Order = "k"
+				*id = b.mustAccept(t, e, "b").Deliveries[0].ID
+			}
 			if err := b.end(); err != nil {
 				t.Fatal(err)
 			}

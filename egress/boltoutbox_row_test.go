@@ -60,6 +60,7 @@ func TestOutboxRowsComeBack(t *testing.T) {
 			Ended:    rapid.Int64Range(0, 4e12).Draw(t, "ended"),
 			Attempts: rapid.IntRange(0, math.MaxInt32).Draw(t, "attempts"), Tries: rapid.IntRange(0, math.MaxInt32).Draw(t, "tries"),
 			Bytes: rapid.IntRange(0, math.MaxInt32).Draw(t, "bytes"), Job: rapid.Uint64().Draw(t, "job"),
+			Order: orderOf(rapid.SampledFrom([]string{"", "k", "l"}).Draw(t, "order")),
 		}
 		row := want.appendTo(nil, rowSeq)
 		got, err := parseDelivery(row, rowSeq)
@@ -120,7 +121,7 @@ func TestOutboxRowsThatCannotBe(t *testing.T) {
 		loose bool
 	}{
 		{"event", event.appendTo(nil, rowSeq), func(b []byte) error { _, err := parseEvent(b, rowSeq); return err }, true},
-		{"delivery", (&deliveryRow{State: StateDead, Ended: 5, Job: 1 << 40}).appendTo(nil, rowSeq), func(b []byte) error { _, err := parseDelivery(b, rowSeq); return err }, false},
+		{"delivery", (&deliveryRow{State: StateDead, Ended: 5, Job: 1 << 40, Order: orderOf("k")}).appendTo(nil, rowSeq), func(b []byte) error { _, err := parseDelivery(b, rowSeq); return err }, false},
 		{"attempt", attempt.appendTo(nil), func(b []byte) error { _, err := parseAttempt(b, DeliveryID{}, 1); return err }, false},
 		{"mark", markRow{At: 1, Trigger: TriggerProbe, N: 300}.appendTo(nil), func(b []byte) error { _, err := parseMark(b); return err }, false},
 		{"number", numberRow{"a", 1}.encode(), func(b []byte) error { _, err := parseNumberRow(b); return err }, false},
