@@ -31,6 +31,7 @@ type messageFlags struct {
 	method      string
 	url         string
 	at          string
+	published   publishedFlags
 }
 
 // register adds the flags to c.
@@ -45,6 +46,7 @@ func (f *messageFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.method, "method", "POST", "the request's method `M`")
 	fl.StringVar(&f.url, "url", "", "the request's public `URL`, or its path and query alone")
 	fl.StringVar(&f.at, "at", "", "take this `TIME`, RFC 3339, for now")
+	f.published.register(c)
 }
 
 // signed is what the flags say, read and parsed.
@@ -75,15 +77,20 @@ func (f *messageFlags) read(stdin io.Reader) (*signed, error) {
 	if f.bodyFile == "" {
 		return nil, usagef("--body-file is required: the body decides (an empty one is --body-file /dev/null)")
 	}
-	if len(f.secrets)+len(f.secretFiles) == 0 {
-		return nil, usagef("one of --secret-file and --secret is required")
-	}
 	var err error
 	if s.message, err = f.readMessage(); err != nil {
 		return nil, err
 	}
 	if err := f.readScheme(s); err != nil {
 		return nil, err
+	}
+	if err := f.published.read(s); err != nil {
+		return nil, err
+	}
+	if len(f.secrets)+len(f.secretFiles) == 0 {
+		if s.keys = s.verifier.OwnKeys(); len(s.keys) == 0 {
+			return nil, usagef("one of --secret-file and --secret is required")
+		}
 	}
 	if err := f.readKeys(s); err != nil {
 		return nil, err

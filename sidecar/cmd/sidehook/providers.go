@@ -54,7 +54,8 @@ func sharedKeyFormat(p *signature.Provider) (signature.KeyFormat, error) {
 	}
 	for _, spec := range p.Specs {
 		switch spec.Algorithm {
-		case signature.Ed25519, signature.ECDSAP256, signature.RSAPKCS1SHA256, signature.RSAPSSSHA256:
+		case signature.Ed25519, signature.ECDSAP256, signature.RSAPKCS1SHA1, signature.RSAPKCS1SHA256, signature.RSAPKCS1SHA512,
+			signature.RSAPSSSHA256, signature.MTLS:
 		default:
 			return spec.Key, nil
 		}
@@ -89,6 +90,21 @@ func showProvider(w io.Writer, format outputFlag, p *signature.Provider) error {
 	e.item("body", "at most %s", bytesText(p.MaxBodyBytes))
 	if p.MinSecretBytes > 0 {
 		e.item("secret", "at least %s", plural(p.MinSecretBytes, "byte"))
+	}
+	switch v := p.Verifier(); {
+	case len(p.JWKS) > 0:
+		e.item("keys", "fetched from %s; no secret is needed", strings.Join(p.JWKS, ", "))
+	case len(v.OwnKeys()) > 0:
+		e.item("keys", "built in; no secret is needed")
+	}
+	if p.Verifier().NeedsAudience() {
+		e.item("jwt", "audience is needed: the sender makes tokens for others too")
+	}
+	if text := idText(p); text != "" {
+		e.item("id", "%s", text)
+	}
+	if text := typeText(p); text != "" {
+		e.item("type", "%s", text)
 	}
 	if p.NeedsPublicURL {
 		e.item("public_url", "needed: the sender signs it")
@@ -164,6 +180,9 @@ func algorithms(p *signature.Provider) string {
 	if p.JWT != nil {
 		all = append(all, "JWT")
 	}
+	if p.Native != "" {
+		all = append(all, strings.ToUpper(p.Native))
+	}
 	for _, spec := range p.Specs {
 		if a := string(spec.Algorithm); !slices.Contains(all, a) {
 			all = append(all, a)
@@ -198,6 +217,63 @@ func retriesText(p *signature.Provider) string {
 	default:
 		return "yes"
 	}
+}
+
+// idText says where the event id stands, in all schemes of p.
+func idText(p *signature.Provider) string {
+	var all []string
+	for _, spec := range p.Specs {
+		text := "the hash of what is signed"
+		if id := spec.ID; id != nil {
+			switch place := placeText(id.ValueSpec); {
+			case id.None:
+				text = "none: every request is new"
+			case place != "" && id.Hash:
+				text = place + ", else the hash of what is signed"
+			case place != "":
+				text = place
+			}
+		}
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	if j := p.JWT; j != nil {
+		switch {
+		case j.IDClaim != "":
+			all = append(all, "claim "+j.IDClaim)
+		case j.ID != nil:
+			all = append(all, placeText(*j.ID))
+		default:
+			all = append(all, "the hash of the token")
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// typeText says where the event type stands.
+func typeText(p *signature.Provider) string {
+	var all []string
+	for _, spec := range p.Specs {
+		if spec.Type != nil && !slices.Contains(all, placeText(*spec.Type)) {
+			all = append(all, placeText(*spec.Type))
+		}
+	}
+	if j := p.JWT; j != nil && j.TypeClaim != "" {
+		all = append(all, "claim "+j.TypeClaim)
+	} else if j != nil && j.Type != nil {
+		all = append(all, placeText(*j.Type))
+	}
+	return strings.Join(all, "; ")
+}
+
+func placeText(v signature.ValueSpec) string {
+	for _, place := range []struct{ kind, name string }{{"header", v.Header}, {"json", v.JSON}, {"form", v.Form}, {"query", v.Query}} {
+		if place.name != "" {
+			return place.kind + " " + place.name
+		}
+	}
+	return ""
 }
 
 func versionText(v *signature.VersionSpec) string {
