@@ -61,9 +61,7 @@ func (d *Dispatcher) launch(q *queue, e *Endpoint, it item, probe bool, now time
 	d.flights[it.ID] = f
 	d.mu.Unlock()
 	q.inFlight++
-	if probe {
-		q.probing, q.probed = true, it.ID
-	}
+	q.probing, q.last = q.probing || probe, it.ID
 	d.total++
 	if f.slow {
 		d.slow++

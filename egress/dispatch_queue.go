@@ -39,7 +39,7 @@ type queue struct {
 	gen      uint64 // counts forget
 	inFlight int
 	probing  bool
-	probed   DeliveryID // the last probe; the zero value before the first
+	last     DeliveryID // that was sent; the zero value before the first
 	proven   bool       // it has taken a delivery
 	taken    uint       // attempts while both lanes waited
 	pace     pace
@@ -134,7 +134,7 @@ func (q *queue) next(now time.Duration) (l Lane, at time.Duration, none bool) {
 // due longest is best, and none twice in a row unless it is the only one. Where the fault is one event's, another one finds that.
 func (q *queue) probe() (l Lane, i int, none bool) {
 	var best *item
-	for _, last := range []DeliveryID{q.probed, {}} {
+	for _, last := range []DeliveryID{q.last, {}} {
 		for lane := range lanes {
 			if j, it := q.lanes[lane].other(last); it != nil && (best == nil || it.at < best.at) {
 				l, i, best = lane, j, it
