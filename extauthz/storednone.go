@@ -3,6 +3,7 @@ package extauthz
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // noStored is a StoredRecords that keeps nothing: no source is in STORE.
@@ -25,9 +26,11 @@ func (noStored) Summary(context.Context) ([]StateSummary, error)                
 func (noStored) Redeliver(context.Context, ...StoredRef) ([]StoredChange, error) { return nil, nil }
 func (noStored) Discard(context.Context, ...StoredRef) ([]StoredChange, error)   { return nil, nil }
 func (noStored) Expunge(context.Context, StoredRef) error                        { return ErrNotFound }
-func (noStored) StartJob(context.Context, JobSpec) (Job, error)                  { return Job{}, ErrState }
-func (noStored) Jobs(context.Context) ([]Job, error)                             { return nil, nil }
-func (noStored) Job(context.Context, uint64) (Job, error)                        { return Job{}, ErrNotFound }
-func (noStored) CancelJob(context.Context, uint64) (Job, error)                  { return Job{}, ErrNotFound }
-func (noStored) RefText(StoredRef) string                                        { return "" }
-func (noStored) ParseRef(string) (StoredRef, error)                              { return StoredRef{}, errNoStored }
+func (noStored) StartJob(context.Context, JobSpec) (Job, error) {
+	return Job{}, fmt.Errorf("%w: %w", ErrState, errNoStored)
+}
+func (noStored) Jobs(context.Context) ([]Job, error)            { return nil, nil }
+func (noStored) Job(context.Context, uint64) (Job, error)       { return Job{}, ErrNotFound }
+func (noStored) CancelJob(context.Context, uint64) (Job, error) { return Job{}, ErrNotFound }
+func (noStored) RefText(StoredRef) string                       { return "" }
+func (noStored) ParseRef(string) (StoredRef, error)             { return StoredRef{}, errNoStored }

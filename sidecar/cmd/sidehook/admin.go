@@ -21,7 +21,7 @@ import (
 const (
 	adminDialTimeout = 3 * time.Second
 	adminCallTimeout = 30 * time.Second
-	adminAnswerBytes = 16 << 20 // a page of 1000 events with the longest ids is below 2 MiB
+	adminAnswerBytes = 80 << 20 // an event with the largest max_body, 64 MiB; a page of 1000 with the longest ids is below 4 MiB
 )
 
 // adminFlags say which running sidehook a command speaks to.

@@ -14,25 +14,36 @@ import (
 )
 
 func newInbox(std stdio) *cobra.Command {
-	return group("inbox", "List, show, count and release the events of a running sidehook",
+	return group("inbox", "List, show, count, redeliver and end the events of a running sidehook",
 		`Commands on the inbox of a running sidehook, through its admin API.
 
-The inbox keeps of each event its id, type and times; neither headers nor bodies. States:
-  PENDING   with the app, under a lease; when the lease has run out, the next delivery passes
-  UNKNOWN   its end was never learned and the source says on_unknown: HOLD; deliveries get 503
-  DONE      the app answered 2xx; further deliveries are answered as duplicates
-  RELEASED  the app or a person gave it back; the next delivery passes
-  IGNORED   left out by the source's types, and the app was not called; released, the next delivery passes once
+The inbox keeps of each event in PASS its id, type and times; of one in STORE also the request, until the app has taken it.
+States of both:
+  DONE              the app answered 2xx; further deliveries by the sender are answered as duplicates
+  RELEASED          the app or a person gave it back; the next delivery passes
+  IGNORED           left out by the source's types or by live_only; released, the next delivery passes once
+  STALE             older than what the app has of the object
+  DUPLICATE_CHANGE  a second event for one change
+  DISCARDED         a person ended it
+in PASS:
+  PENDING           with the app, under a lease; when the lease has run out, the next delivery passes
+  UNKNOWN           its end was never learned and the source says on_unknown: HOLD; deliveries get 503
+in STORE:
+  STORED            it is delivered when it is due
+  DELIVERING        an attempt is in flight
+  DEAD              the app refused it until the attempts were used up; it can be redelivered
+  ORPHANED          it waits, and its source is not configured in STORE any more
 
 Ids are written as the app gets them in x-sidehook-event-id: `+"`%`"+` and all outside printable ASCII percent-encoded.`,
-		newInboxList(std), newInboxShow(std), newInboxSummary(std), newInboxRelease(std),
+		newInboxList(std), newInboxShow(std), newInboxSummary(std), newInboxRedeliver(std), newInboxRelease(std), newInboxDiscard(std),
+		newInboxExpunge(std), newJobs(std, inboxJobs), newJobCancel(std, inboxJobs),
 	)
 }
 
-// findEvent returns the event of that id: in source, or, when that is empty, in the one source that has it.
-func findEvent(ctx context.Context, client *adminClient, source, id string) (*inboxv1.Event, error) {
+// findEvent returns the event of that id and tenant: in source, or, when that is empty, in the one source that has it.
+func findEvent(ctx context.Context, client *adminClient, source, tenant, id string) (*inboxv1.Event, error) {
 	if source != "" {
-		res, err := call(ctx, client, client.GetEvent, &inboxv1.GetEventRequest{Source: source, Id: id})
+		res, err := call(ctx, client, client.GetEvent, &inboxv1.GetEventRequest{Source: source, Id: id, Tenant: tenant})
 		return res.GetEvent(), err
 	}
 	sum, err := call(ctx, client, client.Summarize, &inboxv1.SummarizeRequest{})
@@ -42,7 +53,7 @@ func findEvent(ctx context.Context, client *adminClient, source, id string) (*in
 	var found []*inboxv1.Event
 	var names []string
 	for _, s := range sum.GetSources() {
-		res, err := call(ctx, client, client.GetEvent, &inboxv1.GetEventRequest{Source: s.GetSource(), Id: id})
+		res, err := call(ctx, client, client.GetEvent, &inboxv1.GetEventRequest{Source: s.GetSource(), Id: id, Tenant: tenant})
 		if e, ok := errors.AsType[*exitError](err); ok && e.code == exitNo {
 			continue
 		}
@@ -54,12 +65,47 @@ func findEvent(ctx context.Context, client *adminClient, source, id string) (*in
 	}
 	switch len(found) {
 	case 0:
-		return nil, no(fmt.Errorf("the inbox holds no event %q of any source: its next delivery passes, unless the types of the source leave it out", id))
+		of := "without a tenant (say which with --tenant)"
+		if tenant != "" {
+			of = fmt.Sprintf("of the tenant %q", tenant)
+		}
+		return nil, no(fmt.Errorf("the inbox holds no event %q of any source %s: its next delivery passes, unless the types of the source leave it out", id, of))
 	case 1:
 		return found[0], nil
 	default:
 		return nil, usagef("event %q is in the sources %s: say which with --source", id, strings.Join(names, ", "))
 	}
+}
+
+// inboxFilterFlags select events that are kept for the app.
+type inboxFilterFlags struct{ selectFlags }
+
+// register adds the flags to c.
+func (f *inboxFilterFlags) register(c *cobra.Command) {
+	f.selectFlags.register(c, selectWords{where: "source", things: "events", to: "of", taken: "taken"})
+}
+
+// filter is what the flags say.
+func (f *inboxFilterFlags) filter() (*inboxv1.Filter, error) {
+	state, err := stateFlag(f.state)
+	return &inboxv1.Filter{
+		Source: f.where, State: state, Tenant: f.tenant, Type: f.eventType, Reason: f.reason, Since: f.since.message(), Until: f.until.message(),
+	}, err
+}
+
+// stateFlag reads a state, which may be empty.
+func stateFlag(s string) (inboxv1.EventState, error) {
+	n, ok := inboxv1.EventState_value["EVENT_STATE_"+strings.ToUpper(s)]
+	if s == "" || ok && n != 0 {
+		return inboxv1.EventState(n), nil
+	}
+	var words []string
+	for i := range int32(len(inboxv1.EventState_name)) {
+		if i != 0 {
+			words = append(words, stateWord(inboxv1.EventState(i)))
+		}
+	}
+	return 0, usagef("--state: %q is not one of %s", s, strings.Join(words, ", "))
 }
 
 // stateWord is the state without the prefix that the schema's enum has.

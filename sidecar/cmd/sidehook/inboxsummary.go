@@ -18,6 +18,9 @@ func newInboxSummary(std stdio) *cobra.Command {
 		Short: "Count the events of each source by state",
 		Long: `Count the events of each source by state, from counters: it costs the same with ten events and ten million.
 
+Of events that were kept for the app (mode STORE) those are counted that are on record still (keep.delivered, keep.dead), with
+the bytes of their bodies; what is in flight is counted as STORED. States without events are left out.
+
 A source marked "(removed)" is no longer configured; its events are kept until their retention ends.
 
 The last line says in how many hours the store, which both halves share, will be full if it goes on filling as it did in the
@@ -49,11 +52,21 @@ func inboxSummary(ctx context.Context, std stdio, o eventOptions) error {
 		if !s.GetConfigured() {
 			name += " (removed)"
 		}
+		before := len(rows)
 		for _, st := range s.GetStates() {
-			rows = append(rows, []string{name, stateWord(st.GetState()), strconv.FormatInt(st.GetCount(), 10), bytesText(st.GetBytes()), timeText(st.GetOldestTime())})
+			if st.GetCount() == 0 {
+				continue
+			}
+			rows = append(rows, []string{
+				name, stateWord(st.GetState()), strconv.FormatInt(st.GetCount(), 10), bytesText(st.GetBytes()), timeText(st.GetOldestTime()),
+				dash(st.GetLastReason()),
+			})
+		}
+		if len(rows) == before {
+			rows = append(rows, []string{name, "-", "0", bytesText(0), "-", "-"})
 		}
 	}
-	if err := table(std.out, []string{"SOURCE", "STATE", "COUNT", "BYTES", "OLDEST"}, rows); err != nil {
+	if err := table(std.out, []string{"SOURCE", "STATE", "COUNT", "BYTES", "OLDEST", "LAST REASON"}, rows); err != nil {
 		return err
 	}
 	return printUntilFull(std.out, res.HoursUntilFull)

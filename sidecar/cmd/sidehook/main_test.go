@@ -26,6 +26,7 @@ func TestScripts(t *testing.T) {
 			"adminserver":  adminServer,
 			"egressserver": egressServer,
 			"exits":        exits,
+			"storedserver": storedServer,
 		},
 	})
 }

@@ -24,32 +24,22 @@ An event becomes a delivery for each endpoint that wants it. States of a deliver
   DISCARDED  a person ended it
 Deliveries are named by their id, dlv_…, and events by theirs.`,
 		newOutboxList(std), newOutboxShow(std), newOutboxSummary(std), newOutboxRedeliver(std), newOutboxDiscard(std),
-		newOutboxExpunge(std), newOutboxJobs(std), newOutboxCancel(std),
+		newOutboxExpunge(std), newJobs(std, outboxJobs), newJobCancel(std, outboxJobs),
 	)
 }
 
 // filterFlags select deliveries.
-type filterFlags struct {
-	endpoint, state, tenant, eventType, reason string
-	since, until                               timeFlag
-}
+type filterFlags struct{ selectFlags }
 
-// register adds the flags to c; what they select for is the noun.
+// register adds the flags to c.
 func (f *filterFlags) register(c *cobra.Command) {
-	fl := c.Flags()
-	fl.StringVar(&f.endpoint, "endpoint", "", "only deliveries to this `ENDPOINT`, which need not exist any more")
-	fl.StringVar(&f.state, "state", "", "only deliveries in this `STATE`")
-	fl.StringVar(&f.tenant, "tenant", "", "only events of this `TENANT`")
-	fl.StringVar(&f.eventType, "type", "", "only events of this `TYPE`")
-	fl.StringVar(&f.reason, "reason", "", "only deliveries whose last attempt ended with this `REASON`, such as timeout_headers")
-	fl.Var(&f.since, "since", "only events accepted at this `TIME` or later: RFC 3339, or how long ago (90m, 2d)")
-	fl.Var(&f.until, "until", "only events accepted before this `TIME`")
+	f.selectFlags.register(c, selectWords{where: "endpoint", things: "deliveries", to: "to", taken: "accepted"})
 }
 
 // filter is what the flags say.
 func (f *filterFlags) filter() (*egressv1.Filter, error) {
 	m := &egressv1.Filter{
-		Endpoint: f.endpoint, Tenant: f.tenant, Type: f.eventType, Reason: f.reason, Since: f.since.message(), Until: f.until.message(),
+		Endpoint: f.where, Tenant: f.tenant, Type: f.eventType, Reason: f.reason, Since: f.since.message(), Until: f.until.message(),
 	}
 	if f.state == "" {
 		return m, nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -15,41 +14,25 @@ import (
 // changePart is how many ids go into one call, the most that the API takes.
 const changePart = 1000
 
-// changeOptions are the flags of `outbox redeliver` and `outbox discard`.
-type changeOptions struct {
-	admin  adminFlags
-	format outputFlag
+// outboxChangeOptions are the flags of `outbox redeliver` and `outbox discard`.
+type outboxChangeOptions struct {
+	changeFlags
 	filter filterFlags
-	rate   float64
-	dryRun bool
-	wait   bool
 }
 
 // register adds the flags to c.
-func (o *changeOptions) register(c *cobra.Command) {
-	o.admin.register(c)
-	o.format.register(c)
+func (o *outboxChangeOptions) register(c *cobra.Command) {
+	o.changeFlags.register(c)
 	o.filter.register(c)
-	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "count what the filters select, and do nothing")
-	c.Flags().BoolVar(&o.wait, "wait", false, "follow the job until it has ended; exit code 1 if it was cancelled")
 }
 
-// changeVerb is what one of the two commands does through the API.
-type changeVerb struct {
-	name string
-	// takes are the states in which a delivery of a named event is taken.
-	takes []egressv1.DeliveryState
-	// named changes the deliveries of these ids; selected starts a job, or counts.
-	named    func(ctx context.Context, client *adminClient, ids []string) ([]*egressv1.DeliveryResult, error)
-	selected func(ctx context.Context, client *adminClient, f *egressv1.Filter) (proto.Message, *egressv1.Job, int64, error)
-}
-
+// openStates are those in which a delivery of a named event is taken.
 var openStates = []egressv1.DeliveryState{
 	egressv1.DeliveryState_DELIVERY_STATE_WAITING, egressv1.DeliveryState_DELIVERY_STATE_PARKED, egressv1.DeliveryState_DELIVERY_STATE_DEAD,
 }
 
 func newOutboxRedeliver(std stdio) *cobra.Command {
-	var o changeOptions
+	var o outboxChangeOptions
 	c := &cobra.Command{
 		Use:   "redeliver [ID…]",
 		Short: "Send deliveries again: named ones, or those that filters select",
@@ -63,27 +46,26 @@ Without names the filters select: those that are DEAD unless --state says otherw
 across restarts; see ` + "`sidehook outbox jobs`" + `. Look at --dry-run first.`,
 		Args: args(0, listMost),
 		RunE: func(c *cobra.Command, a []string) error {
-			return outboxChange(c.Context(), std, o, changeVerb{
-				name:  "redelivered",
-				takes: openStates,
+			return outboxChange(c.Context(), std, o, outboxVerb{
+				name: "redelivered",
 				named: func(ctx context.Context, client *adminClient, ids []string) ([]*egressv1.DeliveryResult, error) {
 					res, err := call(ctx, client, client.egress.Redeliver, &egressv1.RedeliverRequest{Ids: ids})
 					return res.GetResults(), err
 				},
-				selected: func(ctx context.Context, client *adminClient, f *egressv1.Filter) (proto.Message, *egressv1.Job, int64, error) {
+				selected: func(ctx context.Context, client *adminClient, f *egressv1.Filter) (proto.Message, *job, int64, error) {
 					res, err := call(ctx, client, client.egress.Redeliver, &egressv1.RedeliverRequest{Filter: f, Rate: o.rate, DryRun: o.dryRun})
-					return res, res.GetJob(), res.GetMatched(), err
+					return res, outboxJob(res.GetJob()), res.GetMatched(), err
 				},
 			}, a)
 		},
 	}
 	o.register(c)
-	c.Flags().Float64Var(&o.rate, "rate", 0, "make `N` deliveries due per second (default 100)")
+	o.registerRate(c, "deliveries")
 	return c
 }
 
 func newOutboxDiscard(std stdio) *cobra.Command {
-	var o changeOptions
+	var o outboxChangeOptions
 	c := &cobra.Command{
 		Use:   "discard [ID…]",
 		Short: "End deliveries for good: named ones, or those that filters select",
@@ -99,16 +81,15 @@ see ` + "`sidehook outbox jobs`" + `. Look at --dry-run first.`,
 			if len(a) == 0 && o.filter.state == "" {
 				return usagef("say which: ids, or filters with --state WAITING, PARKED or DEAD")
 			}
-			return outboxChange(c.Context(), std, o, changeVerb{
-				name:  "discarded",
-				takes: openStates,
+			return outboxChange(c.Context(), std, o, outboxVerb{
+				name: "discarded",
 				named: func(ctx context.Context, client *adminClient, ids []string) ([]*egressv1.DeliveryResult, error) {
 					res, err := call(ctx, client, client.egress.Discard, &egressv1.DiscardRequest{Ids: ids})
 					return res.GetResults(), err
 				},
-				selected: func(ctx context.Context, client *adminClient, f *egressv1.Filter) (proto.Message, *egressv1.Job, int64, error) {
+				selected: func(ctx context.Context, client *adminClient, f *egressv1.Filter) (proto.Message, *job, int64, error) {
 					res, err := call(ctx, client, client.egress.Discard, &egressv1.DiscardRequest{Filter: f, DryRun: o.dryRun})
-					return res, res.GetJob(), res.GetMatched(), err
+					return res, outboxJob(res.GetJob()), res.GetMatched(), err
 				},
 			}, a)
 		},
@@ -117,67 +98,41 @@ see ` + "`sidehook outbox jobs`" + `. Look at --dry-run first.`,
 	return c
 }
 
-func outboxChange(ctx context.Context, std stdio, o changeOptions, verb changeVerb, ids []string) error {
+// outboxVerb is what one of the two commands does through the API.
+type outboxVerb struct {
+	name string
+	// named changes the deliveries of these ids; selected starts a job, or counts.
+	named    func(ctx context.Context, client *adminClient, ids []string) ([]*egressv1.DeliveryResult, error)
+	selected func(ctx context.Context, client *adminClient, f *egressv1.Filter) (proto.Message, *job, int64, error)
+}
+
+func outboxChange(ctx context.Context, std stdio, o outboxChangeOptions, verb outboxVerb, ids []string) error {
 	filter, err := o.filter.filter()
 	if err != nil {
 		return err
 	}
-	if len(ids) > 0 {
-		for _, f := range []struct {
-			name string
-			set  bool
-		}{
-			{"state", o.filter.state != ""}, {"type", o.filter.eventType != ""}, {"reason", o.filter.reason != ""},
-			{"since", filter.GetSince() != nil}, {"until", filter.GetUntil() != nil}, {"rate", o.rate != 0},
-			{"dry-run", o.dryRun}, {"wait", o.wait},
-		} {
-			if f.set {
-				return usagef("--%s is for what filters select, and ids are given", f.name)
-			}
-		}
-	} else if proto.Equal(filter, &egressv1.Filter{}) {
-		return usagef("say which: ids, or filters such as --endpoint")
-	}
-	client, err := o.admin.connect()
-	if err != nil {
-		return err
-	}
-	if len(ids) > 0 {
-		return changeNamed(ctx, std, o, verb, client, ids)
-	}
-	res, job, matched, err := verb.selected(ctx, client, filter)
-	if err != nil {
-		return err
-	}
-	if job != nil && o.wait {
-		if !o.format.structured() {
-			if err := printJob(std.out, job); err != nil {
-				return err
-			}
-		}
-		return followJob(ctx, std, o.format, client, job)
-	}
-	switch {
-	case o.format.structured():
-		return o.format.print(std.out, res)
-	case o.dryRun:
-		_, err = fmt.Fprintf(std.out, "%d would be %s\n", matched, verb.name)
-		return err
-	}
-	return printJob(std.out, job)
+	return o.run(ctx, std, change{
+		verb: verb.name, filter: &o.filter.selectFlags, ids: ids, jobs: outboxJobs,
+		named: func(ctx context.Context, client *adminClient) (proto.Message, []changed, error) {
+			return outboxNamed(ctx, client, o, verb, ids)
+		},
+		selected: func(ctx context.Context, client *adminClient) (proto.Message, *job, int64, error) {
+			return verb.selected(ctx, client, filter)
+		},
+	}, "DELIVERY")
 }
 
-// changeNamed changes the deliveries that ids name, of themselves or by their event.
-func changeNamed(ctx context.Context, std stdio, o changeOptions, verb changeVerb, client *adminClient, ids []string) error {
+// outboxNamed changes the deliveries that ids name, of themselves or by their event.
+func outboxNamed(ctx context.Context, client *adminClient, o outboxChangeOptions, verb outboxVerb, ids []string) (proto.Message, []changed, error) {
 	var deliveries []string
 	for _, id := range ids {
 		if isDeliveryID(id) {
 			deliveries = append(deliveries, id)
 			continue
 		}
-		of, err := deliveriesOf(ctx, client, o.filter.tenant, id, o.filter.endpoint, verb.takes)
+		of, err := deliveriesOf(ctx, client, o.filter.tenant, id, o.filter.where, openStates)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		deliveries = append(deliveries, of...)
 	}
@@ -185,30 +140,15 @@ func changeNamed(ctx context.Context, std stdio, o changeOptions, verb changeVer
 	for part := range slices.Chunk(deliveries, changePart) {
 		results, err := verb.named(ctx, client, part)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		all.Results = append(all.Results, results...)
 	}
-	failed := 0
-	rows := make([][]string, len(all.GetResults()))
-	for i, r := range all.GetResults() {
-		what := verb.name
-		if r.GetError() != "" {
-			what = r.GetError()
-			failed++
-		}
-		rows[i] = []string{r.GetId(), deliveryState(r.GetBefore()), deliveryState(r.GetNow()), what}
+	var out []changed
+	for _, r := range all.GetResults() {
+		out = append(out, changed{[]string{r.GetId()}, deliveryState(r.GetBefore()), deliveryState(r.GetNow()), r.GetError()})
 	}
-	var err error
-	if o.format.structured() {
-		err = o.format.print(std.out, all)
-	} else {
-		err = table(std.out, []string{"DELIVERY", "BEFORE", "NOW", "RESULT"}, rows)
-	}
-	if err == nil && failed > 0 {
-		return no(fmt.Errorf("%d of %d could not be %s", failed, len(rows), verb.name))
-	}
-	return err
+	return all, out, nil
 }
 
 // deliveriesOf returns the ids of the deliveries of an event that are in one of states, to endpoint where that is given.

@@ -135,47 +135,11 @@ func printDelivery(w io.Writer, d *egressv1.Delivery, attempts []*egressv1.Attem
 		return err
 	}
 	for _, a := range attempts {
-		if err := printAttempt(w, a); err != nil {
+		if err := printAttempt(w, a, a.GetTrigger()); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// printAttempt prints an attempt in a line, and what the receiver said in one below it.
-func printAttempt(w io.Writer, a *egressv1.Attempt) error {
-	words := []string{fmt.Sprintf("#%d", a.GetNumber()), timeText(a.GetStartTime()), a.GetOutcome()}
-	if a.GetStatus() != 0 {
-		words = append(words, fmt.Sprint(a.GetStatus()))
-	}
-	words = append(words, shortDuration(a.GetTook()))
-	if a.GetIp() != "" {
-		words = append(words, a.GetIp())
-	}
-	if a.GetRetryAfter() != nil {
-		words = append(words, "retry after "+shortDuration(a.GetRetryAfter()))
-	}
-	if !a.GetCounted() && a.GetOutcome() != outcomeDelivered {
-		words = append(words, "not counted")
-	}
-	if t := a.GetTrigger(); t != egressv1.AttemptTrigger_ATTEMPT_TRIGGER_SCHEDULE {
-		words = append(words, strings.ToLower(strings.TrimPrefix(t.String(), "ATTEMPT_TRIGGER_")))
-	}
-	if a.GetDetail() != "" {
-		words = append(words, a.GetDetail())
-	}
-	if _, err := fmt.Fprintf(w, "  %s\n", printable(strings.Join(words, " "))); err != nil {
-		return err
-	}
-	if len(a.GetAnswer()) == 0 {
-		return nil
-	}
-	more := ""
-	if a.GetTruncated() {
-		more = " …"
-	}
-	_, err := fmt.Fprintf(w, "     %s%s\n", printable(string(a.GetAnswer())), more)
-	return err
 }
 
 func newOutboxExpunge(std stdio) *cobra.Command {
