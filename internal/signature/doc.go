@@ -13,8 +13,8 @@
 //
 // A scheme says what is signed, where the signature stands, and what else the message tells:
 //
-//	algorithm: HMAC_SHA256                  # HMAC_SHA1|256|384|512, ED25519, ECDSA_P256, RSA_PKCS1_SHA256,
-//	                                        # RSA_PSS_SHA256, SHA256 and SHA1 (plain, with {secret}), TOKEN, BASIC
+//	algorithm: HMAC_SHA256                  # HMAC_SHA1|256|384|512, ED25519, ECDSA_P256, RSA_PKCS1_SHA1|256|512,
+//	                                        # RSA_PSS_SHA256, SHA256 and SHA1 (plain, with {secret}), TOKEN, BASIC, MTLS
 //	key: TEXT                               # TEXT, BASE64, HEX, WHSEC, PEM, JWKS, SHA1
 //	signed: "{timestamp}.{body}"
 //	signature: {header: X-Acme-Signature, encoding: HEX, list: ",", key_value: v1}
@@ -27,6 +27,7 @@
 //	require: [{header: X-Acme-Version, value: "1"}]
 //	each: items                             # every element of this array is signed by itself
 //	document: payload                       # the form field that holds the JSON
+//	subjects: [spiffe://acme.example/hooks] # whose certificate the client has to show
 //	headers: {header: X-Acme-Signed, named: true, between: ";", require: [x-acme-time]}   # for {headers}
 //
 // Signed is a template of text and placeholders:
@@ -54,8 +55,14 @@
 // A place in the body, for id and type, is read after the signature was found to hold. One for the signature, the time
 // or the template has to be read before.
 //
-// What it cannot say stands beside it and only verifies: a JWTSpec for tokens that hold the body's hash, and Amazon
-// SNS, whose key is a topic with certificates. Nothing is fetched.
+// What it cannot say stands beside it and only verifies: a JWTSpec for tokens that hold the body's hash, are the event, or
+// only say who sends; Amazon SNS and PayPal, whose keys are a topic or webhook and a certificate; eBay; Unisender Go.
+//
+// # Keys that senders publish
+//
+// A key can be the address of a document: of a JWK set (ParseKeyURL), or, for SNS and PayPal, of a certificate that the
+// message names and that must be at the service's own host. Nothing is fetched here: Message.Published says what is at hand,
+// and Verdict.Want which document is not, or could have changed. The caller gets that one and verifies again.
 //
 // # What is refused
 //
