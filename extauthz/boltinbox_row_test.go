@@ -27,6 +27,13 @@ func TestRowRoundTrip(t *testing.T) {
 		if want.State == StateStored {
 			copy(want.Ref[:], rapid.SliceOfN(rapid.Byte(), len(want.Ref), len(want.Ref)).Draw(t, "ref"))
 		}
+		if want.State == StateIgnored {
+			want.IgnoredFor = rapid.SampledFrom([]IgnoredFor{IgnoredForType, IgnoredForMode}).Draw(t, "ignored for")
+		}
+		if !want.State.settled() && rapid.Bool().Draw(t, "with a version") {
+			want.Version.At = rapid.StringMatching(`n[0-9]{1,40}`).Draw(t, "version")
+			want.Version.Object[0] = rapid.Byte().Draw(t, "object")
+		}
 		if !want.State.settled() {
 			want.OnUnknown = rapid.SampledFrom([]OnUnknown{OnUnknownRetry, OnUnknownHold}).Draw(t, "on unknown")
 			want.Start = ms.Draw(t, "start")
@@ -60,6 +67,27 @@ func TestDoneRowIsSmall(t *testing.T) {
 	}
 }
 
+// TestOldRowsAreRead: rows of before versions and modes, as they stand in files.
+func TestOldRowsAreRead(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, row string
+		want      State
+	}{
+		{"IGNORED", "\x15\x01\x02invoice.paid", StateIgnored},
+		{"DONE", "\x13\x01\x02invoice.paid", StateDone},
+		{"PENDING", "\x11\x01\x02\x01\x00\x0a\x01\x05" + strings.Repeat("t", 16) + "\x00invoice.paid", StatePending},
+	} {
+		r, err := parseRow([]byte(tt.row))
+		if err != nil || r.State != tt.want || r.IgnoredFor != IgnoredForType || r.Version != (Version{}) || string(r.Type) != "invoice.paid" || r.Last != 2 {
+			t.Errorf("%s: %+v, %v", tt.name, r, err)
+		}
+		if got := string(r.appendTo(nil)); got != tt.row {
+			t.Errorf("%s: written as %q, want %q", tt.name, got, tt.row)
+		}
+	}
+}
+
 // FuzzParseRow: whatever stands in the file, reading it gives a row or an error.
 func FuzzParseRow(f *testing.F) {
 	open := row{State: StatePending, First: 1, Last: 2, OnUnknown: OnUnknownHold, Lease: time.Minute, Token: Token{1}, Older: []Token{{2}}, Type: []byte("t")}
@@ -67,6 +95,9 @@ func FuzzParseRow(f *testing.F) {
 	f.Add(open.appendTo(nil))
 	f.Add(done.appendTo(nil))
 	f.Add([]byte{})
+	with := open
+	with.Version = Version{Object: [32]byte{1}, At: "n1"}
+	f.Add(with.appendTo(nil))
 	f.Add([]byte{rowVersion<<4 | 9})
 	f.Add([]byte{(rowVersion + 1) << 4})
 	f.Fuzz(func(t *testing.T, b []byte) {
