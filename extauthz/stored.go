@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"crypto/rand"
+	"strings"
 	"time"
 
 	"github.com/sidehook/sidehook/internal/signature"
@@ -48,8 +49,12 @@ type Keeping interface {
 
 // stored is the event of a verified request, as it is kept. It is a view into req, which is good until the Check returns.
 func (b *bound) stored(req *request, key Key, v verified) *StoredEvent {
+	eventType := v.eventType
+	if strings.HasPrefix(v.kind, shownHashPrefix) {
+		eventType = v.kind // it was cut, or would be in the app's header
+	}
 	return &StoredEvent{
-		Key: key, Type: v.eventType, Shown: v.event,
+		Key: key, Type: eventType, Shown: v.event,
 		Method: req.method, Target: req.target, Authority: req.host,
 		Headers: b.source.KeptHeaders(req.header, v.keys), Body: req.body,
 		Order:    b.source.order(req),

@@ -106,6 +106,10 @@ func (s *Sidecar) gateProblems(p map[string]string) {
 	if len(paused) > 0 {
 		p["source_paused"] = "a person paused, and senders get 503 from: " + some(paused)
 	}
+	s.gate.stored.problems(p)
+	if s.current.Load().Store.Volume == config.VolumeEphemeral && len(s.gate.stored.inForce.Load().sources) > 0 {
+		p["volume_ephemeral"] = "accepted events die with the pod"
+	}
 	if s.store.Full() {
 		return
 	}

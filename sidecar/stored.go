@@ -175,6 +175,28 @@ func (k *stored) orphaned(source string) bool {
 	return !ok
 }
 
+// problems adds to p what a person should look at.
+func (k *stored) problems(p map[string]string) {
+	var orphaned, held []string
+	k.outbox.Totals(func(source string, s egress.State, n egress.Count) {
+		if s == egress.StateWaiting && n.Rows > 0 && k.orphaned(source) {
+			orphaned = append(orphaned, source)
+		}
+	})
+	for _, e := range k.inForce.Load().endpoints.All() {
+		if h, _ := k.dispatcher.HealthOf(e.ID); h.Held() {
+			held = append(held, e.ID)
+		}
+	}
+	if len(orphaned) > 0 {
+		slices.Sort(orphaned)
+		p["stored_orphaned"] = "stored events wait for sources that are not in STORE any more: " + some(orphaned)
+	}
+	if len(held) > 0 {
+		p["app_unreachable"] = "stored events wait, the app cannot be reached for: " + some(held)
+	}
+}
+
 // apply takes cfg into use as soon as the store knows its sources.
 func (k *stored) apply(cfg *config.Config) {
 	k.wanted.Store(cfg)

@@ -148,7 +148,9 @@ func (l *loader) appAddress(path, owner string, d *configv1.AppDelivery, e *egre
 				l.errorf(path+"."+field, "has no effect on a socket; remove it")
 			}
 		}
-		e.Socket = filepath.Clean(socket)
+		if e.Socket = filepath.Clean(socket); len(e.Socket) > maxSocketPath {
+			l.errorf(path+".url", "%s: the path of a socket has at most %d bytes", owner, maxSocketPath)
+		}
 		return
 	}
 	u, err := url.Parse(d.GetUrl())
@@ -190,7 +192,8 @@ func (l *loader) appAddress(path, owner string, d *configv1.AppDelivery, e *egre
 		return
 	}
 	if e.Target, err = f.Check(u.Scheme + "://" + u.Host + "/"); err != nil {
-		l.errorf(path+".url", "%s: %v; write a loopback address, or list its network in allow", owner, err)
+		// The filter of the outbound half has its list elsewhere.
+		l.errorf(path+".url", "%s: %s", owner, strings.ReplaceAll(err.Error(), "filter.allow", "delivery.allow"))
 	}
 	e.Filter = f
 }

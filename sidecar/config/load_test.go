@@ -77,7 +77,7 @@ log: {level: WARN, format: TEXT}
 	}
 	s := g.Sources[0]
 	want := extauthz.Source{
-		Name: "payments", Was: []string{"money"}, Provider: "custom",
+		Name: "payments", Was: []string{"money"}, Provider: "custom", Mode: extauthz.ModePass,
 		Matches:   []extauthz.Match{{Host: "hooks.example.com", PathPrefix: "/webhooks/acme", Method: "POST"}},
 		Tolerance: 2 * time.Minute, Enforce: extauthz.EnforceReport,
 		Lease: 90 * time.Second, InFlightWait: 5 * time.Second, Retention: 30 * 24 * time.Hour, ContentWindow: 36 * time.Hour,

@@ -96,6 +96,7 @@ func (p *explainer) source(s *extauthz.Source, app *config.App) {
 	if text := tenantText(s); text != "" {
 		p.item("tenant", "%s", text)
 	}
+	p.reading(s)
 	if app != nil {
 		p.stored(s, app)
 		p.further(s)
