@@ -20,6 +20,15 @@
 // Then Envoy sends the request to the app, and tells us how that ended (Confirm): by its access log, or by ext_proc
 // before the sender sees the app's answer.
 //
+// # STORE
+//
+// A source in STORE does not pass its requests on. Its claim takes no lease: the event, with method, path, body and the
+// headers that are kept (Source.KeptHeaders), goes to the Keeper in the claim's own transaction, the sender is answered, and the
+// id is STORED for good. What becomes of the event is the Keeper's to know. Package sidecar makes the Keeper of an
+// egress.BoltOutbox in a space of its own of the same store, in which a source is an endpoint, and lets an egress.Dispatcher bring
+// the events to the app as Source.DeliveryRequest makes them; so this package never imports egress, and what queues, holds,
+// retries and shows deliveries to customers is the same code.
+//
 // # Tenants
 //
 // One source may serve many customers. Its path then names the tenant, and the folder in Source.Tenants holds a secret for
@@ -38,6 +47,8 @@
 //	   +--- cancelled ----+  on_unknown: RETRY   free again when the lease ends
 //	                         on_unknown: HOLD    UNKNOWN until a person, or a late 2xx, settles it
 //
+//	(none) ------------> STORED ---- its delivery: DELIVERING, DONE, DEAD, DISCARDED; ORPHANED without its source
+//
 //	(none) ------------> IGNORED | STALE | DUPLICATE_CHANGE --- retention ---> (none)
 //
 // An event that a rule of its source keeps from the app is not claimed: its id becomes IGNORED where the source's types leave it
@@ -54,7 +65,9 @@
 //
 //   - When Check returns code 0 for a verified event, its claim is on disk, and Envoy had not hung up when the answer
 //     was made. Within one store and one lease one Check passes per id.
-//   - When Check returns 200 duplicate, the app has answered an earlier delivery of the id with 2xx, and that is on disk.
+//   - When Check returns 200 stored, the event is on disk, and will be delivered, or be a dead letter, or be ended by a person.
+//   - When Check returns 200 duplicate, the app has answered an earlier delivery of the id with 2xx, or the event is stored, and
+//     that is on disk.
 //   - When Check returns 200 ignored, the message is verified and, where it has an id, that is on disk.
 //   - When Check returns 200 stale, the app has answered an event of the same object, and no older one, with 2xx, or that is
 //     kept for it; when it returns 200 duplicate_change, one of the same change; and that is on disk.

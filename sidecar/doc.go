@@ -21,5 +21,8 @@
 // A failed sync or a broken file ends the process with exit 3, since nothing that the store says can be trusted then.
 // A full disk does not: Checks and posts get 503 until there is room.
 //
-// Files. store.bolt.path holds sidehook.db (inbox and outbox, bbolt) and sidehook.pid; nothing else is written.
+// STORE. Events that are kept for the app lie in an outbox of their own in the same store, with a dispatcher of its own: see
+// stored. It runs and stops beside the gate as the one of the outbound half does.
+//
+// Files. store.bolt.path holds sidehook.db (inbox and outboxes, bbolt) and sidehook.pid; nothing else is written.
 package sidecar
