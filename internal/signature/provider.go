@@ -270,6 +270,7 @@ var natives = map[string]beside{
 	"paypal-sandbox": payPalScheme{host: "api.sandbox.paypal.com", name: "messageverificationcerts.sandbox.paypal.com"},
 	"ebay":           ebayScheme{},
 	"unisender":      unisenderScheme{},
+	"plivo":          plivoScheme{},
 }
 
 // addOwnKeys makes keys of what the row knows of the sender's.
