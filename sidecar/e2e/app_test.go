@@ -23,9 +23,10 @@ type app struct {
 
 // call is one request that reached the app.
 type call struct {
-	method, target string
-	header         http.Header
-	body           []byte
+	method, target, host string
+	header               http.Header
+	body                 []byte
+	at                   time.Time
 }
 
 // id is what the gate says the event is.
@@ -61,7 +62,7 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.mu.Lock()
-	a.calls = append(a.calls, call{method: r.Method, target: r.RequestURI, header: r.Header.Clone(), body: body})
+	a.calls = append(a.calls, call{method: r.Method, target: r.RequestURI, host: r.Host, header: r.Header.Clone(), body: body, at: time.Now()})
 	do := a.do
 	a.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(body))

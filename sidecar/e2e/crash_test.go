@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-var rounds = flag.Int("rounds", 12, "how often TestCrash kills the gate or Envoy")
+var rounds = flag.Int("rounds", 12, "how often each of the crash tests kills sidehook or Envoy")
 
 const (
 	// crashSenders send at once; each sends one event until it is acknowledged, as a sender does, and then the next.

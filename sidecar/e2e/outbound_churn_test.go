@@ -31,7 +31,7 @@ const churned = 3
 // is sound after the last kill.
 func TestOutboundCrashAmidChanges(t *testing.T) {
 	t.Parallel()
-	d := receive(t, 2+churned)
+	d := receive(t, 2+churned, "/a", "/b")
 	u, err := url.Parse(d.customer.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestOutboundCrashAmidChanges(t *testing.T) {
 		reload([]string{"", third("/third"), third("/moved")}[round%3])
 		timer.Reset(rand.N(crashGap))
 		<-timer.C
-		d.kill(t, o)
+		d.kill(t, o.gate, o.start)
 	}
 	cancel()
 	running.Wait()

@@ -23,7 +23,8 @@ const (
 
 // deliveries are what the app posted and what its customers got.
 type deliveries struct {
-	endpoints int // how many of them there are
+	endpoints int      // how many of them there are
+	all       []string // the paths of those that get every event
 	customer  *httptest.Server
 
 	mu       sync.Mutex // covers all below
@@ -34,11 +35,11 @@ type deliveries struct {
 	opened   map[string]bool // and those there ever were
 }
 
-// receive starts the customers.
-func receive(t *testing.T, endpoints int) *deliveries {
+// receive starts the customers; all are the paths of those that get every event.
+func receive(t *testing.T, endpoints int, all ...string) *deliveries {
 	t.Helper()
 	d := &deliveries{
-		endpoints: endpoints, accepted: map[string]bool{}, taken: map[string][]taking{}, open: map[string]bool{}, opened: map[string]bool{},
+		endpoints: endpoints, all: all, accepted: map[string]bool{}, taken: map[string][]taking{}, open: map[string]bool{}, opened: map[string]bool{},
 	}
 	d.customer = httptest.NewUnstartedServer(http.HandlerFunc(d.take))
 	d.customer.Config.ConnState = func(c net.Conn, s http.ConnState) {
@@ -56,12 +57,12 @@ func receive(t *testing.T, endpoints int) *deliveries {
 	return d
 }
 
-// kill kills sidehook and starts it again, once the customers are through with all that the killed one had sent: what lay in a
+// kill kills the running sidehook and has start start it again, once the customers are through with all that the killed one had sent: what lay in a
 // buffer of the kernel would else look like something sent after the kill.
-func (d *deliveries) kill(t *testing.T, o *outbound) {
+func (d *deliveries) kill(t *testing.T, running *gate, start func()) {
 	t.Helper()
 	killed := span{from: time.Now()}
-	if err := o.gate.kill(); err != nil {
+	if err := running.kill(); err != nil {
 		t.Fatal(err)
 	}
 	probe, err := net.Dial("tcp", d.customer.Listener.Addr().String()) // the last in the line of connections to accept
@@ -82,7 +83,7 @@ func (d *deliveries) kill(t *testing.T, o *outbound) {
 		return len(d.open) == 0
 	})
 	killed.to = time.Now()
-	o.start()
+	start()
 	d.mu.Lock()
 	d.kills = append(d.kills, killed)
 	d.mu.Unlock()
@@ -100,7 +101,7 @@ type taking struct{ began, answered time.Time }
 //   - each time under the same id.
 func TestOutboundCrash(t *testing.T) {
 	t.Parallel()
-	d := receive(t, 2)
+	d := receive(t, 2, "/a", "/b")
 	u, err := url.Parse(d.customer.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,7 @@ func TestOutboundCrash(t *testing.T) {
 	for range *rounds {
 		timer.Reset(rand.N(crashGap))
 		<-timer.C
-		d.kill(t, o)
+		d.kill(t, o.gate, o.start)
 	}
 	cancel()
 	apps.Wait()
@@ -188,9 +189,9 @@ func (d *deliveries) missing() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id := range d.accepted {
-		for _, path := range []string{"/a ", "/b "} {
-			if len(d.taken[path+id]) == 0 {
-				return path + id
+		for _, path := range d.all {
+			if len(d.taken[path+" "+id]) == 0 {
+				return path + " " + id
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ import (
 
 // setup says what a stack differs in from the usual one.
 type setup struct {
-	// sources is the YAML of extauthz.sources, each line indented by two; FOLDER in it is the stack's folder.
-	// Empty: usualSources.
+	// sources is the YAML of extauthz.sources, each line indented by two; FOLDER in it is the stack's folder, APP the
+	// app's address, LISTEN Envoy's where listen is set. Empty: usualSources.
 	sources string
 	// open is the YAML of extauthz.open. Empty: nothing is open.
 	open string
@@ -36,6 +37,10 @@ type setup struct {
 	prepare func(*stack)
 	// workers of Envoy. Zero: one.
 	workers int
+	// disk is the folder in which the store lies. Empty: the stack's.
+	disk string
+	// limit is store.limit. Empty: the default.
+	limit string
 }
 
 // stack is an app behind a gate behind an Envoy.
@@ -97,9 +102,11 @@ func (x *stack) writeConfig() {
 	if open == "" {
 		open = "[]"
 	}
+	sources = strings.NewReplacer("APP", x.app.addr, "LISTEN", x.setup.listen).Replace(sources)
 	x.write("sidehook.yaml", fmt.Sprintf(`
 store:
-  bolt: {path: FOLDER/store}
+  bolt: {path: %s/store, volume: DURABLE}
+  limit: %s
 extauthz:
   listen: %s
   open: %s
@@ -108,7 +115,7 @@ extauthz:
 admin: {listen: "unix:%s"}
 health: {listen: "unix:%s"}
 %s
-`, listen, open, strings.Trim(sources, "\n"), x.socket("admin"), x.socket("health"), x.setup.more))
+`, cmp.Or(x.setup.disk, x.folder), cmp.Or(x.setup.limit, "0"), listen, open, strings.Trim(sources, "\n"), x.socket("admin"), x.socket("health"), x.setup.more))
 }
 
 // write puts a file into the stack's folder, replacing it in one step; FOLDER in it is the folder.
@@ -184,18 +191,21 @@ func (x *stack) startEnvoy() {
 }
 
 // event returns the inbox's record of an event, nil when it has none.
-func (x *stack) event(source, id string) *inboxv1.Event {
+func (x *stack) event(source, id string) *inboxv1.Event { return x.detail(source, id).GetEvent() }
+
+// detail returns the record of an event with its attempts, headers and body, nil when the inbox has none.
+func (x *stack) detail(source, id string) *inboxv1.GetEventResponse {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
 	defer cancel()
-	res, err := x.admin.GetEvent(ctx, connect.NewRequest(&inboxv1.GetEventRequest{Source: source, Id: id}))
+	res, err := x.admin.GetEvent(ctx, connect.NewRequest(&inboxv1.GetEventRequest{Source: source, Id: id, IncludeBody: true}))
 	if connect.CodeOf(err) == connect.CodeNotFound {
 		return nil
 	}
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	return res.Msg.GetEvent()
+	return res.Msg
 }
 
 // awaitState waits until an event is in a state.
