@@ -34,6 +34,10 @@ func (b *bound) handshake(req *request, key *signature.Key) (d decision, ok bool
 		return xeroHandshake(req)
 	case HandshakeOkta:
 		return oktaHandshake(req)
+	case HandshakeMonday:
+		return mondayHandshake(req)
+	case HandshakeNotion:
+		return notionHandshake(req)
 	default:
 		return decision{}, false
 	}
@@ -42,6 +46,16 @@ func (b *bound) handshake(req *request, key *signature.Key) (d decision, ok bool
 // readHandshake reads a JSON object that holds mark, which every handshake of its kind does: events are not parsed.
 func readHandshake(body []byte, mark string, into any) bool {
 	return len(body) <= maxHandshakeBody && bytes.Contains(body, []byte(mark)) && json.Unmarshal(body, into) == nil
+}
+
+// onlyMember returns the text that is the one member of a JSON object, and its name is name; empty: it is something else.
+func onlyMember(body []byte, name string) string {
+	var members map[string]json.RawMessage
+	var text string
+	if !readHandshake(body, `"`+name+`"`, &members) || len(members) != 1 || json.Unmarshal(members[name], &text) != nil {
+		return ""
+	}
+	return text
 }
 
 // harmless reports whether a challenge may be sent back: short, and of characters that no reader takes for markup,
@@ -72,9 +86,14 @@ func harmlessWords(challenge string) bool {
 }
 
 // unsignedTaken reports whether a handshake that came without a signature is answered: Slack's where the source says
-// so, and Okta's, whose page does not promise its header on the challenge.
+// so, and those of senders whose pages do not promise one on it: Okta, monday.com, Notion.
 func (b *bound) unsignedTaken() bool {
-	return b.source.UnsignedHandshake || b.source.Handshake == HandshakeOkta
+	switch b.source.Handshake {
+	case HandshakeOkta, HandshakeMonday, HandshakeNotion:
+		return true
+	default:
+		return b.source.UnsignedHandshake
+	}
 }
 
 // textAnswer copies body, which may be a view into the request.

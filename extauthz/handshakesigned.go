@@ -102,3 +102,23 @@ func oktaHandshake(req *request) (d decision, ok bool) {
 	}
 	return jsonAnswer(`{"verification":"` + challenge + `"}`), true
 }
+
+// mondayHandshake: monday.com, "Webhooks", URL verification: a POST of a challenge and nothing else, which is sent back in
+// JSON under the same name.
+func mondayHandshake(req *request) (d decision, ok bool) {
+	challenge := onlyMember(req.body, "challenge")
+	if req.method != http.MethodPost || !harmless(challenge) {
+		return decision{}, false
+	}
+	return jsonAnswer(`{"challenge":"` + challenge + `"}`), true
+}
+
+// notionHandshake: Notion, "Webhooks", verifying a subscription: a POST that brings the secret of the subscription, to be typed
+// into Notion's form. It wants 2xx. The secret is neither kept nor logged nor sent back: a source with REPORT lets the app
+// show it.
+func notionHandshake(req *request) (d decision, ok bool) {
+	if req.method != http.MethodPost || !harmless(onlyMember(req.body, "verification_token")) {
+		return decision{}, false
+	}
+	return textAnswer(""), true
+}

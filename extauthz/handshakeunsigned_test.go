@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"strings"
 	"testing"
@@ -47,6 +48,8 @@ func unsignedSources(t testing.TB) *Sources {
 			s.Keys = append(s.Keys, current)
 		}),
 		source("events", HandshakeCloudEvents, testSecret, token),
+		source("monday", HandshakeMonday, testSecret, token),
+		source("notion", HandshakeNotion, testSecret, hmac("x-notion-signature", signature.Hex, "sha256=")),
 		source("trello", HandshakeHead, testSecret, hmac("x-trello-webhook", signature.Base64, "")),
 	})
 }
@@ -63,6 +66,11 @@ func bare(method, target string, headers ...[2]string) hook {
 			r.Method, r.RawBody, r.Size = method, nil, 0
 		},
 	}
+}
+
+// unsignedPost is a request with a body that nobody signed.
+func unsignedPost(target, body string) hook {
+	return post(target, body, func(string) [][2]string { return nil })
 }
 
 func xeroPost(body, secret string) hook {
@@ -95,6 +103,10 @@ func TestHandshakeUnsignedAnswers(t *testing.T) {
 		crcToken   = "9b4507b3-9040-4669-9ca3-6b94edb50553"
 		// printf CRCTOKEN | openssl dgst -sha256 -hmac CONSUMERSECRET -binary | base64
 		crcWants = `{"response_token":"sha256=Cytd4Sq+NvEcV3MMrXxWJGJx5A+y/lXzzU2Maartkx8="}`
+	)
+	const (
+		mondayBody = `{"challenge":"3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"}`        // monday.com, "Webhooks"
+		notionBody = `{"verification_token":"secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl"}` // Notion, "Webhooks"
 	)
 	origin := [2]string{"webhook-request-origin", "eventemitter.example.com"}
 	consent := func(rate string) answer {
@@ -151,6 +163,25 @@ func TestHandshakeUnsignedAnswers(t *testing.T) {
 		{"cloudevents, no origin", bare("OPTIONS", "/hooks/events"), missing},
 		{"cloudevents, an origin that is none", bare("OPTIONS", "/hooks/events", [2]string{"webhook-request-origin", "a b"}), missing},
 		{"cloudevents, by GET", bare("GET", "/hooks/events", origin), missing},
+		{"monday", unsignedPost("/hooks/monday", mondayBody), json(mondayBody)},
+		{"monday, with its token", post("/hooks/monday", mondayBody, func(string) [][2]string { return [][2]string{{"authorization", testSecret}} }), json(mondayBody)},
+		{"monday, with blanks", unsignedPost("/hooks/monday", `{ "challenge" : "abc" }`+"\n"), json(`{"challenge":"abc"}`)},
+		{"monday, with another's token", post("/hooks/monday", mondayBody, func(string) [][2]string { return [][2]string{{"authorization", "guess"}} }), refused("bad_signature")},
+		{"monday, an event beside it", unsignedPost("/hooks/monday", `{"challenge":"abc","event":{}}`), missing},
+		{"monday, no text", unsignedPost("/hooks/monday", `{"challenge":1}`), missing},
+		{"monday, an event", unsignedPost("/hooks/monday", `{"event":{"challenge":"abc"}}`), missing},
+		{"monday, markup", unsignedPost("/hooks/monday", `{"challenge":"<script>"}`), missing},
+		{"monday, ends the string", unsignedPost("/hooks/monday", `{"challenge":"a\",\"b\":\"c"}`), missing},
+		{"monday, 64 KiB", unsignedPost("/hooks/monday", `{"challenge":"`+strings.Repeat("a", 64<<10)+`"}`), missing},
+		{"notion", unsignedPost("/hooks/notion", notionBody), text("")},
+		{"notion, signed", post("/hooks/notion", notionBody, func(string) [][2]string {
+			return [][2]string{{"x-notion-signature", "sha256=" + hex.EncodeToString(macOf(testSecret, notionBody))}}
+		}), text("")},
+		{"notion, forged", post("/hooks/notion", notionBody, func(string) [][2]string {
+			return [][2]string{{"x-notion-signature", "sha256=" + hex.EncodeToString(macOf("guess", notionBody))}}
+		}), refused("bad_signature")},
+		{"notion, an event", unsignedPost("/hooks/notion", `{"id":"1","verification_token":"secret_a"}`), missing},
+		{"notion, no token", unsignedPost("/hooks/notion", `{"verification_token":""}`), missing},
 		{"trello", bare("HEAD", "/hooks/trello"), text("")},
 		{"trello, by GET", bare("GET", "/hooks/trello"), missing},
 	} {
@@ -189,6 +220,8 @@ func TestHandshakeUnsignedPace(t *testing.T) {
 				"okta":    bare(http.MethodGet, "/hooks/okta", okta),
 				"twitter": bare(http.MethodGet, "/hooks/twitter?crc_token=abc"),
 				"events":  bare(http.MethodOptions, "/hooks/events", [2]string{"webhook-request-origin", "example.com"}),
+				"monday":  unsignedPost("/hooks/monday", `{"challenge":"abc"}`),
+				"notion":  unsignedPost("/hooks/notion", `{"verification_token":"abc"}`),
 				"trello":  bare(http.MethodHead, "/hooks/trello"),
 			} {
 				if a := g.ask(h); a.status != 200 {

@@ -60,6 +60,8 @@ const (
 	HandshakeCloudEvents
 	// HandshakeHead is that of providers that send a HEAD request and want 200: Trello, Mandrill.
 	HandshakeHead
+	HandshakeMonday
+	HandshakeNotion
 )
 
 // Mode says what becomes of a verified event. The zero value is invalid.

@@ -48,6 +48,8 @@ var handshakes = map[string]extauthz.Handshake{
 	"twitter":     extauthz.HandshakeTwitter,
 	"cloudevents": extauthz.HandshakeCloudEvents,
 	"head":        extauthz.HandshakeHead,
+	"monday":      extauthz.HandshakeMonday,
+	"notion":      extauthz.HandshakeNotion,
 }
 
 // handshakeMethods are the methods of the challenges that do not come by POST, as events do.
