@@ -12,7 +12,7 @@ import (
 
 // Summarize implements inboxv1connect.InboxServiceHandler.
 func (s *Service) Summarize(ctx context.Context, req *connect.Request[inboxv1.SummarizeRequest]) (*connect.Response[inboxv1.SummarizeResponse], error) {
-	counts, err := SumUp(ctx, s.cfg.Events, s.cfg.Stored)
+	counts, err := s.sumUp(ctx)
 	if err != nil {
 		return nil, s.failure(ctx, "summarize the inbox", err)
 	}
@@ -58,19 +58,14 @@ func (s *Service) Summarize(ctx context.Context, req *connect.Request[inboxv1.Su
 	return connect.NewResponse(res), nil
 }
 
-// Summaries counts by source and state.
-type Summaries interface {
-	Summary() ([]StateSummary, error)
-}
-
-// SumUp counts the events of an inbox by source and by the state in which they are shown, in that order: in place of its
-// STORED rows come the events that are kept for the app. stored is nil where there are none.
-func SumUp(ctx context.Context, inbox Summaries, stored StoredRecords) ([]StateSummary, error) {
-	rows, err := inbox.Summary()
-	if err != nil || stored == nil {
-		return rows, err
+// sumUp counts the events by source and by the state in which they are shown, in that order: in place of rows that are STORED
+// come the events that are kept for the app.
+func (s *Service) sumUp(ctx context.Context) ([]StateSummary, error) {
+	rows, err := s.cfg.Events.Summary()
+	if err != nil {
+		return nil, err
 	}
-	kept, err := stored.Summary(ctx)
+	kept, err := s.cfg.Stored.Summary(ctx)
 	if err != nil {
 		return nil, err
 	}
