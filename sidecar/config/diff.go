@@ -104,6 +104,10 @@ func effect(c *Change, old, new *Config) string {
 	switch {
 	case field == "types[0]" && c.Before == "" && old.source(name) != nil:
 		return "events of other types no longer reach the app"
+	case field == "mode" && c.Before == "STORE" && c.After == "PASS":
+		return "what is stored and not delivered yet waits as orphaned: let it be delivered first, or discard it"
+	case field == "mode" && c.Before == "PASS" && c.After == "STORE":
+		return "senders are answered by sidehook, and the app gets the events from it; claims that are open end as they were made"
 	case old.source(name) != nil && new.source(name) != nil && readingEffect(c, field) != "":
 		return readingEffect(c, field)
 	case field != "name":

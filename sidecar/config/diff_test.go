@@ -51,6 +51,35 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// What a change of the mode does to what is under way is said before it is made.
+func TestDiffMode(t *testing.T) {
+	t.Setenv("CONFIG_TEST_STRONG", strongSecret)
+	pass := gateWith(custom)
+	pass = strings.Replace(pass, "path: /var/lib/sidehook", "path: /var/lib/sidehook, volume: DURABLE", 1)
+	store := pass + "    mode: STORE\n    delivery: {url: http://app.internal, allow: [10.1.2.0/24]}\n"
+	tests := []struct {
+		name, old, new, want string
+	}{
+		{"PASS to STORE", pass, store, "extauthz.sources[a].mode: PASS -> STORE; senders are answered by sidehook, and the app gets the events " +
+			"from it; claims that are open end as they were made"},
+		{"STORE to PASS", store, pass, "extauthz.sources[a].mode: STORE -> PASS; what is stored and not delivered yet waits as orphaned: " +
+			"let it be delivered first, or discard it"},
+	}
+	for _, tt := range tests {
+		var got []string
+		for _, c := range Diff(mustParse(t, tt.old), mustParse(t, tt.new)) {
+			got = append(got, c.String())
+		}
+		if !slices.Contains(got, tt.want) {
+			t.Errorf("%s: %q is missing in %q", tt.name, tt.want, got)
+		}
+	}
+	want := Weakening{Path: "extauthz.sources[0].delivery.allow[0]", Source: "a", What: "allow 10.1.2.0/24"}
+	if got := Weakenings(mustParse(t, store)); !slices.Contains(got, want) {
+		t.Errorf("Weakenings() = %v; %v is missing", got, want)
+	}
+}
+
 // What a change does to deliveries is said before it is made.
 func TestDiffEgress(t *testing.T) {
 	t.Setenv("CONFIG_TEST_SIGNING", signing('a', 32))

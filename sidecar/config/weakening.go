@@ -34,6 +34,9 @@ func Weakenings(c *Config) []Weakening {
 		if s.GetEnforce() == configv1.Enforce_ENFORCE_REPORT {
 			all = append(all, Weakening{Path: fmt.Sprintf("extauthz.sources[%d].enforce", i), Source: s.GetName(), What: "enforce: REPORT"})
 		}
+		for j, p := range s.GetDelivery().GetAllow() {
+			all = append(all, Weakening{Path: fmt.Sprintf("extauthz.sources[%d].delivery.allow[%d]", i, j), Source: s.GetName(), What: "allow " + p})
+		}
 	}
 	all = append(all, filterWeakenings("egress.filter", "", c.Message.GetEgress().GetFilter())...)
 	for i, e := range c.Message.GetEgress().GetEndpoints() {
