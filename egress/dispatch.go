@@ -326,7 +326,7 @@ func (d *Dispatcher) match() error {
 	for _, e := range set.All() {
 		q := d.queues[e.ID]
 		if q == nil {
-			q = d.newQueue(e.ID, healths[e.ID])
+			q = d.newQueue(e, healths[e.ID])
 			d.queues[e.ID] = q
 		}
 		was := q.endpoint.Swap(e)

@@ -151,3 +151,30 @@ func TestDispatchAnswerEndsHold(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatchProbesAppAtStart: an app that was away when we stopped is probed when we start, and not where the hold had got to.
+func TestDispatchProbesAppAtStart(t *testing.T) {
+	dispatchBubble(t, func(t *testing.T) {
+		e := appEndpoint(1)
+		r := newDispatchRig(t, e)
+		up := false
+		r.sender.send = func(ctx context.Context, e *Endpoint, ev *Event, n int) Result {
+			if !up {
+				return Result{Outcome: OutcomeConnectRefused}
+			}
+			return dispatchTake(0)(ctx, e, ev, n)
+		}
+		r.start()
+		r.outbox.accept("app", 20)
+		time.Sleep(10*time.Minute + time.Second) // the next probe is 30s after the last
+		r.finish()
+		up = true
+		r.make()
+		r.run()
+		defer r.finish()
+		time.Sleep(time.Second)
+		if n := r.outbox.count("app", StateDelivered); n != 20 {
+			t.Errorf("%d delivered of 20 a second after the start", n)
+		}
+	})
+}

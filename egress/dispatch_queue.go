@@ -47,10 +47,14 @@ type queue struct {
 	turn     turn
 }
 
-func (d *Dispatcher) newQueue(id string, h Health) *queue {
+func (d *Dispatcher) newQueue(e *Endpoint, h Health) *queue {
 	now := d.clock.now()
-	q := &queue{id: id, health: h, open: now, frame: d.clock.newFrame(), here: make(map[DeliveryID]struct{}), turn: turn{at: never, index: -1}}
-	if h.Held() {
+	q := &queue{id: e.ID, health: h, open: now, frame: d.clock.newFrame(), here: make(map[DeliveryID]struct{}), turn: turn{at: never, index: -1}}
+	switch {
+	case !h.Held():
+	case e.Policy.HoldOnlyUnreached:
+		q.probeAt = d.clock.mono() // it has probably been started together with us
+	default:
 		// The clock may have been set back since.
 		q.probeAt = d.clock.mono() + min(h.HeldUntil.Sub(now), MaxRetryAfter)
 	}
