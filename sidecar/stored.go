@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,7 +123,8 @@ func (k *stored) Prepare(e *extauthz.StoredEvent) (extauthz.Keeping, error) {
 		signature.Field{Name: pseudoAuthority, Value: e.Authority})
 	a, err := k.outbox.Prepare(&egress.Event{
 		ID: e.Shown, Unindexed: true, Tenant: e.Key.Tenant, Type: e.Type, Headers: append(headers, e.Headers...), Body: e.Body,
-		Order: e.Order, Accepted: e.Received,
+		Content: sha256.Sum256(e.Body), // what is left of the body when it is gone
+		Order:   e.Order, Accepted: e.Received,
 	}, []egress.Target{{Endpoint: e.Key.Source}})
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package sidecar
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -36,33 +35,6 @@ type storedBench struct {
 	end     func()
 }
 
-// Prepare implements extauthz.Keeper.
-func (b *storedBench) Prepare(e *extauthz.StoredEvent) (extauthz.Keeping, error) {
-	headers := []signature.Field{{Name: pseudoMethod, Value: e.Method}, {Name: pseudoPath, Value: e.Target}, {Name: pseudoAuthority, Value: "app.example"}}
-	a, err := b.outbox.Prepare(&egress.Event{
-		ID: e.Shown, Unindexed: true, Tenant: e.Key.Tenant, Type: e.Type, Headers: append(headers, e.Headers...), Body: e.Body,
-		Content: sha256.Sum256(e.Body), Order: e.Order, Accepted: e.Received,
-	}, []egress.Target{{Endpoint: e.Key.Source}})
-	return benchKeeping{a}, err
-}
-
-// Open implements extauthz.Keeper.
-func (b *storedBench) Open(tx *store.Tx, ref extauthz.StoredRef) (bool, error) {
-	state, ok, err := b.outbox.StateIn(tx, deliveryID(ref))
-	return ok && state == egress.StateWaiting, err
-}
-
-type benchKeeping struct{ a *egress.Acceptance }
-
-func (k benchKeeping) Put(tx *store.Tx) (extauthz.StoredRef, error) {
-	if err := k.a.Put(tx); err != nil {
-		return extauthz.StoredRef{}, err
-	}
-	return storedRef(k.a.ID(0)), nil
-}
-
-func (k benchKeeping) Done(err error) { k.a.Done(err) }
-
 // Configured, Paused, Pause and Resume implement extauthz.SourceControl.
 func (b *storedBench) Configured() []*extauthz.Source {
 	return []*extauthz.Source{{Name: "shop"}, {Name: "pass"}}
@@ -86,7 +58,7 @@ func openStored(t *testing.T, folder string) *storedBench {
 	check(err)
 	b.outbox, err = egress.NewBoltOutbox(egress.BoltOutboxConfig{Store: b.store, Space: egress.StoredSpace, KeepRemoved: true})
 	check(err)
-	b.inbox, err = extauthz.NewBoltInbox(extauthz.BoltInboxConfig{Store: b.store, Keeper: b})
+	b.inbox, err = extauthz.NewBoltInbox(extauthz.BoltInboxConfig{Store: b.store, Keeper: &stored{outbox: b.outbox}})
 	check(err)
 	b.records, err = egress.NewBoltRecords(egress.BoltRecordsConfig{
 		Outbox: b.outbox, Parked: func(source string) bool { return b.gone[source] }, Sending: func(id egress.DeliveryID) bool { return b.sending[id] },
@@ -119,7 +91,7 @@ func (b *storedBench) keep(source, tenant, id, eventType string) {
 	c, err := b.inbox.Claim(b.Context(), extauthz.ClaimRequest{
 		Key: key, Lease: time.Minute, OnUnknown: extauthz.OnUnknownRetry, Type: eventType,
 		Store: &extauthz.StoredEvent{
-			Key: key, Type: eventType, Shown: strings.ReplaceAll(id, "é", "%C3%A9"), Method: "POST", Target: "/in?q=1",
+			Key: key, Type: eventType, Shown: strings.ReplaceAll(id, "é", "%C3%A9"), Method: "POST", Target: "/in?q=1", Authority: "app.example",
 			Headers: []signature.Field{{Name: "x-odd", Value: "a\xffb"}}, Body: []byte("body of " + id), Order: "cart-7", Received: time.Now(),
 		},
 	})
