@@ -48,6 +48,9 @@ func likelyCauses(s *signed) []cause {
 			add("the sender signed another form of the URL: "+url, nil)
 		}
 	}
+	for _, text := range endCauses(s) {
+		add(text, nil)
+	}
 	for _, change := range specChanges(s.specs) {
 		v, err := signature.Compile(change.spec)
 		if err == nil && accepts(v, parseKeys(v, s.secrets), &s.message, s.now) {

@@ -97,7 +97,14 @@ func explainVerdict(w io.Writer, s *signed, v signature.Verdict) error {
 			p.line("  %s", strings.TrimSuffix(row, "\n"))
 		}
 	}
-	if v.Reason != signature.ReasonBadSignature {
+	switch v.Reason {
+	case signature.ReasonBadSignature:
+	case signature.ReasonTooOld, signature.ReasonTooNew, signature.ReasonBadTimestamp:
+		if text := unitCause(s); text != "" {
+			p.line("likely cause: %s", text)
+		}
+		return p.err
+	default:
 		return p.err
 	}
 	causes := likelyCauses(s)
