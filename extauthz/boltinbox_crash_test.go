@@ -61,6 +61,9 @@ func TestInboxSurvivesKill(t *testing.T) {
 	b := openBolt(t, folder, 0)
 	for id := range done {
 		b.mustClaim(t, boltRequest(id), Duplicate)
+		older := crashVersion(id, "n1")
+		older.Key.ID += "-older"
+		b.mustClaim(t, older, Stale) // the mark moved with it
 	}
 	var settled []string
 	for id, token := range open {
@@ -159,7 +162,7 @@ func claimUntilKilled(folder string) error {
 				if n%4 == 0 {
 					id += leftOpen
 				}
-				r := boltRequest(id)
+				r := crashVersion(id, "n2")
 				r.Lease = time.Hour
 				c, err := b.Claim(context.Background(), r)
 				if err != nil || c.Outcome != Claimed {
@@ -185,4 +188,11 @@ func claimUntilKilled(folder string) error {
 	}
 	wg.Wait()
 	return nil
+}
+
+// crashVersion is a claim of an object of its own.
+func crashVersion(id, at string) ClaimRequest {
+	r := boltRequest(id)
+	r.Version = Version{Object: hashParts("crash", id), At: at}
+	return r
 }
