@@ -32,7 +32,7 @@ const (
 	pollEvery = 20 * time.Millisecond
 )
 
-// config is the whole configuration of sidehook: three sources and one endpoint, each with a secret in a file. The
+// config is the whole configuration of sidehook: four sources, one of which is in STORE, and one endpoint, each with a secret in a file. The
 // filter lets through what nobody would in earnest, a customer on this very machine, and that address alone.
 const config = `store:
   bolt: {path: %[1]s/store, volume: EPHEMERAL}
@@ -41,6 +41,12 @@ extauthz:
   sources:
   - {name: payments, provider: stripe, match: {path: /webhooks/stripe}, secrets: [{file: %[1]s/stripe.secret}]}
   - {name: shop, provider: shopify, match: {path: /webhooks/shopify}, secrets: [{file: %[1]s/shopify.secret}]}
+  - name: code
+    provider: github
+    match: {path: /webhooks/github}
+    secrets: [{file: %[1]s/github.secret}]
+    mode: STORE
+    delivery: {url: "http://%[8]s", waits: [500ms, 500ms, 500ms, 500ms, 500ms, 500ms, 500ms, 500ms, 500ms, 500ms, 500ms, 500ms, 1s, 1s, 1s, 1s, 1s, 5m]}
   - {name: contacts, provider: standard-webhooks, match: {path: /webhooks/contacts}, secrets: [{file: %[1]s/standard.secret}]}
 egress:
   listen: %[5]s
@@ -128,12 +134,12 @@ func (s *stack) startSidehook(ctx context.Context, folder string) error {
 	}
 	s.intake = intake
 	for name, secret := range map[string]string{"stripe.secret": stripeSecret, "shopify.secret": shopifySecret, "standard.secret": standardSecret,
-		"customer.secret": customerSecret} {
+		"github.secret": githubSecret, "customer.secret": customerSecret} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(secret+"\n"), 0o600); err != nil {
 			return err
 		}
 	}
-	text := fmt.Appendf(nil, config, folder, gate, admin, health, intake, s.customer.addr, customerPort)
+	text := fmt.Appendf(nil, config, folder, gate, admin, health, intake, s.customer.addr, customerPort, s.app.addr)
 	if err := os.WriteFile(s.config, text, 0o600); err != nil {
 		return err
 	}
