@@ -61,6 +61,7 @@ const (
 	// HandshakeHead is that of providers that send a HEAD request and want 200: Trello, Mandrill.
 	HandshakeHead
 	HandshakeMonday
+	// HandshakeNotion brings the secret, and wants 200.
 	HandshakeNotion
 )
 
