@@ -20,6 +20,46 @@ import (
 	inboxv1 "github.com/sidehook/sidehook/pb/sidehook/inbox/v1"
 )
 
+// fillStored has an event in each state; those in PASS are of the source pass.
+func fillStored(b *storedBench) {
+	b.Helper()
+	ctx := b.Context()
+	for _, id := range []string{"waits", "sending", "dead", "taken", "dropped", "caféd"} {
+		b.keep("shop", "", id, "a.b")
+		time.Sleep(time.Minute)
+	}
+	b.keep("shop", "t 1", "of-tenant", "c.d")
+	b.keep("away", "", "lost", "a.b")
+	b.settle("waits", egress.StateWaiting, egress.OutcomeServerError)
+	b.settle("dead", egress.StateDead, egress.OutcomeRejected)
+	b.settle("caféd", egress.StateDead, egress.OutcomeGone)
+	b.settle("taken", egress.StateDelivered, egress.OutcomeDelivered)
+	b.sending[b.events["sending"]] = true
+	if err := b.outbox.SetEndpoints(ctx, []string{"shop"}); err != nil {
+		b.Fatal(err)
+	}
+	b.gone["away"] = true
+	for _, c := range []struct {
+		id  string
+		on  extauthz.OnUnknown
+		end extauthz.End
+	}{{"passed", extauthz.OnUnknownRetry, extauthz.EndDone}, {"held", extauthz.OnUnknownHold, 0}, {"held-2", extauthz.OnUnknownHold, 0}, {"open", extauthz.OnUnknownRetry, 0}} {
+		key := extauthz.Key{Source: "pass", ID: c.id}
+		claim, err := b.inbox.Claim(ctx, extauthz.ClaimRequest{Key: key, Lease: time.Minute, OnUnknown: c.on, Type: "p.q"})
+		if err == nil && c.end != 0 {
+			err = b.inbox.Settle(ctx, key, claim.Token, c.end, true)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	time.Sleep(2 * time.Minute)
+	b.call(b.service.DiscardEvents(ctx, connect.NewRequest(&inboxv1.DiscardEventsRequest{Events: []*inboxv1.EventName{
+		{Source: "shop", Id: "dropped"}, {Source: "pass", Id: "held-2"},
+	}})))
+	b.log.Reset()
+}
+
 func TestStoredEventsAreListed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,14 +138,15 @@ func printRequest(w io.Writer, res *inboxv1.GetEventResponse) error {
 	if r == nil {
 		return no(errors.New("nothing of the request is kept"))
 	}
-	lines := fmt.Sprintf("\n%s %s\n", printable(r.GetMethod()), printable(r.GetTarget()))
+	var lines strings.Builder
+	fmt.Fprintf(&lines, "\n%s %s\n", printable(r.GetMethod()), printable(r.GetTarget()))
 	if r.GetAuthority() != "" {
-		lines += fmt.Sprintf("host: %s\n", printable(r.GetAuthority()))
+		fmt.Fprintf(&lines, "host: %s\n", printable(r.GetAuthority()))
 	}
 	for _, h := range r.GetHeaders() {
-		lines += fmt.Sprintf("%s: %s\n", printable(h.GetName()), printable(h.GetValue()))
+		fmt.Fprintf(&lines, "%s: %s\n", printable(h.GetName()), printable(h.GetValue()))
 	}
-	if _, err := io.WriteString(w, lines); err != nil {
+	if _, err := io.WriteString(w, lines.String()); err != nil {
 		return err
 	}
 	if !res.GetEvent().GetDelivery().GetBodyKept() {
