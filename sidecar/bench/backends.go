@@ -16,6 +16,9 @@ import (
 // appAnswer is all that the app ever says.
 var appAnswer = []byte("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 
+// refusal is what a receiver says to what it refuses.
+var refusal = []byte("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 2\r\n\r\nno")
+
 // appMain is the app child: it answers 200 to every request, and says its address first. It ends with its stdin.
 func appMain(_ []string, stdin io.Reader, stdout io.Writer) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,6 +25,7 @@ var roles = map[string]func(args []string, stdin io.Reader, stdout io.Writer) er
 	"post":      postMain,
 	"accept":    acceptMain,
 	"client":    clientMain,
+	"fill":      fillMain,
 }
 
 // child is a running process of this benchmark's. It is for one goroutine.

@@ -26,10 +26,16 @@ const (
 // way is one thing that can stand behind Envoy's ext_authz, with an Envoy of its own.
 type way struct {
 	name string
+	// source are fields of sidehook's source; nil: a service that allows everything stands there.
+	source map[string]any
+	// dropLog and logAll change Envoy's access log, as edit says.
+	dropLog, logAll bool
+	// patience is what the last event may take to settle after a turn.
+	patience time.Duration
 	// gate is the process that answers Check; sidehook is the same where it is one.
 	gate     *child
 	sidehook *sidehook
-	// settled is the state that all claims must have reached settleTime after a turn.
+	// settled is the state that all claims must have reached after a turn.
 	settled inboxv1.EventState
 	envoy   *envoytest.Envoy
 	listen  string
@@ -57,7 +63,6 @@ type gateBench struct {
 	requests int
 	pairs    int
 	conns    int
-	least    float64
 	// profile, if set, is a folder for a processor profile of sidehook.
 	profile string
 
@@ -67,22 +72,48 @@ type gateBench struct {
 }
 
 // gate is the experiment.
-func gate(ctx context.Context, s settings, b bounds, folder string, out *report) error {
-	g := gateBench{out: out, folder: folder, binary: s.sidehook, requests: s.requests, pairs: s.pairs, conns: s.conns,
-		least: b.gate, profile: s.profile}
-	return g.run(ctx)
+func gate(ctx context.Context, s settings, b bounds, folder string, out *report) (err error) {
+	g := newGateBench(s, folder, out)
+	defer func() { err = errors.Join(err, g.stop()) }()
+	if err := g.startApp(ctx); err != nil {
+		return err
+	}
+	const done = inboxv1.EventState_EVENT_STATE_DONE
+	g.ways = []*way{
+		{name: "allow-all", dropLog: true},
+		{name: "sidehook", source: map[string]any{"confirm": "ACCESS_LOG"}, settled: done, patience: settleTime},
+		{name: "sidehook, not confirmed", source: map[string]any{"confirm": "ACCESS_LOG"}, dropLog: true,
+			settled: inboxv1.EventState_EVENT_STATE_PENDING, patience: settleTime},
+		{name: "sidehook, EXT_PROC", source: map[string]any{"confirm": "EXT_PROC"}, settled: done, patience: settleTime},
+		{name: "allow-all, log dropped", logAll: true},
+	}
+	if err := g.run(ctx); err != nil {
+		return err
+	}
+	g.figure("through Envoy, each claim confirmed", g.ways[1], b.gate)
+	return g.writeProfile(ctx, g.ways[1])
 }
 
-func (g *gateBench) run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, g.stop()) }()
+func newGateBench(s settings, folder string, out *report) *gateBench {
+	return &gateBench{out: out, folder: folder, binary: s.sidehook, requests: s.requests, pairs: s.pairs, conns: s.conns, profile: s.profile}
+}
+
+// startApp starts the app that all ways have.
+func (g *gateBench) startApp(ctx context.Context) (err error) {
 	if g.app, err = startRole(ctx, "app"); err != nil {
 		return err
 	}
-	if g.appAddr, err = g.app.line(); err != nil {
-		return err
-	}
-	if err := g.prepare(ctx); err != nil {
-		return err
+	g.appAddr, err = g.app.line()
+	return err
+}
+
+// run measures the ways, of which the first is the yardstick, and prints what came of it.
+func (g *gateBench) run(ctx context.Context) error {
+	// All of them run all the time; those without a turn are idle.
+	for i, w := range g.ways {
+		if err := g.start(ctx, i, w); err != nil {
+			return fmt.Errorf("start %s: %w", w.name, err)
+		}
 	}
 	for _, w := range g.ways {
 		if _, err := g.turn(ctx, w, warmUp, nil); err != nil {
@@ -104,45 +135,12 @@ func (g *gateBench) run(ctx context.Context) (err error) {
 		}
 	}
 	g.print()
-	if g.profile != "" {
-		return g.writeProfile(ctx)
-	}
-	return nil
-}
-
-// The ways by their place in gateBench.ways.
-const (
-	wayAllowAll = iota
-	waySidehook
-	wayUnconfirmed
-	wayExtProc
-	wayAllowAllLog
-)
-
-// prepare starts every way. All of them run all the time; those without a turn are idle.
-func (g *gateBench) prepare(ctx context.Context) error {
-	g.ways = []*way{
-		wayAllowAll:    {name: "allow-all"},
-		waySidehook:    {name: "sidehook", settled: inboxv1.EventState_EVENT_STATE_DONE},
-		wayUnconfirmed: {name: "sidehook, not confirmed", settled: inboxv1.EventState_EVENT_STATE_PENDING},
-		wayExtProc:     {name: "sidehook, EXT_PROC", settled: inboxv1.EventState_EVENT_STATE_DONE},
-		wayAllowAllLog: {name: "allow-all, log dropped"},
-	}
-	for i, w := range g.ways {
-		if err := g.start(ctx, i, w); err != nil {
-			return fmt.Errorf("start %s: %w", w.name, err)
-		}
-	}
 	return nil
 }
 
 func (g *gateBench) start(ctx context.Context, index int, w *way) error {
 	folder := filepath.Join(g.folder, strconv.Itoa(index))
-	confirm := "ACCESS_LOG"
-	if index == wayExtProc {
-		confirm = "EXT_PROC"
-	}
-	config, err := configure(folder, confirm, nil)
+	config, err := configure(folder, w.source, nil)
 	if err != nil {
 		return err
 	}
@@ -155,22 +153,19 @@ func (g *gateBench) start(ctx context.Context, index int, w *way) error {
 	if err != nil {
 		return err
 	}
-	change := edit{from: config.gate, to: config.gate}
-	switch index {
-	case wayAllowAll, wayAllowAllLog:
+	change := edit{from: config.gate, to: config.gate, dropLog: w.dropLog, logAll: w.logAll}
+	if w.source == nil {
 		if w.gate, err = startRole(ctx, "allow-all"); err != nil {
 			return err
 		}
 		if change.to, err = w.gate.line(); err != nil {
 			return err
 		}
-		change.dropLog, change.logAll = index == wayAllowAll, index == wayAllowAllLog
-	default:
+	} else {
 		if err := config.start(ctx, g.binary); err != nil {
 			return err
 		}
 		w.sidehook, w.gate = config, config.child
-		change.dropLog = index == wayUnconfirmed
 	}
 	if bootstrap, err = change.apply(bootstrap); err != nil {
 		return err
@@ -257,8 +252,8 @@ func (g *gateBench) settle(ctx context.Context, w *way, ended time.Time) (time.D
 		if states[w.settled] == int64(w.posted) {
 			return took, nil
 		}
-		if took > settleTime {
-			return 0, fmt.Errorf("%s after the end %d of %d claims are %s: %v", settleTime, states[w.settled], w.posted,
+		if took > w.patience {
+			return 0, fmt.Errorf("%s after the end %d of %d claims are %s: %v", w.patience, states[w.settled], w.posted,
 				w.settled, states)
 		}
 		select {

@@ -19,9 +19,9 @@ const (
 	profileLines = 30
 )
 
-// print shows every way beside allow-all of the same round, and adds the figure.
+// print shows every way beside the first one of the same round.
 func (g *gateBench) print() {
-	yardstick := g.ways[wayAllowAll]
+	yardstick := g.ways[0]
 	g.out.printf("%d connections, bodies of %d bytes, %d requests a turn, %d rounds in turns; medians; "+
 		"processor time in µs a request\n", g.conns, bodyBytes, g.requests, g.pairs)
 	rows := []string{"behind Envoy\trequests/s\tof allow-all\tp50 ms\tp99 ms\tgate\tEnvoy\tapp\tload\tall settled after\tother processes"}
@@ -41,15 +41,18 @@ func (g *gateBench) print() {
 			settled, w.median(func(t turn) float64 { return t.others })))
 	}
 	g.out.table(rows)
+}
+
+// figure adds that of a way: its share of the yardstick's rate.
+func (g *gateBench) figure(name string, w *way, least float64) {
+	yardstick := g.ways[0]
 	each := make([]string, 0, g.pairs)
-	for _, ratio := range ratios(g.ways[waySidehook], yardstick) {
+	for _, ratio := range ratios(w, yardstick) {
 		each = append(each, number(ratio))
 	}
-	g.out.printf("sidehook of allow-all, round by round: %s\n", strings.Join(each, " "))
-	g.out.add(figure{name: "through Envoy, each claim confirmed",
-		got:       fmt.Sprintf("%.0f/s", g.ways[waySidehook].rate()),
-		yardstick: fmt.Sprintf("allow-all %.0f/s", yardstick.rate()),
-		value:     median(ratios(g.ways[waySidehook], yardstick)), bound: g.least, atLeast: true})
+	g.out.printf("%s of %s, round by round: %s\n", w.name, yardstick.name, strings.Join(each, " "))
+	g.out.add(figure{name: name, got: fmt.Sprintf("%.0f/s", w.rate()), yardstick: fmt.Sprintf("allow-all %.0f/s", yardstick.rate()),
+		value: median(ratios(w, yardstick)), bound: least, atLeast: true})
 }
 
 // ratios compares two ways round by round.
@@ -71,10 +74,13 @@ func (w *way) median(of func(turn) float64) float64 {
 
 func (w *way) rate() float64 { return w.median(func(t turn) float64 { return t.load.rate() }) }
 
-// writeProfile takes a processor profile of sidehook under load, in a turn of its own so that it weighs on no figure.
-func (g *gateBench) writeProfile(ctx context.Context) error {
-	w := g.ways[waySidehook]
-	path := filepath.Join(g.profile, "sidehook.pprof")
+// writeProfile takes a processor profile of a way's sidehook under load, if one is wanted, in a turn of its own so that it weighs
+// on no figure.
+func (g *gateBench) writeProfile(ctx context.Context, w *way) error {
+	if g.profile == "" {
+		return nil
+	}
+	path := filepath.Join(g.profile, strings.ReplaceAll(strings.ReplaceAll(w.name, " ", "-"), ",", "")+".pprof")
 	fetched := make(chan error, 1)
 	enough := int(w.rate() * profileSeconds * 1.2)
 	_, err := g.turn(ctx, w, enough, func() { fetched <- fetchProfile(ctx, w.sidehook.admin, path) })

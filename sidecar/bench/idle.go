@@ -45,7 +45,7 @@ func idle(ctx context.Context, s settings, b bounds, folder string, out *report)
 	var ready []float64
 	var held sidehookMemory
 	for i := range starts {
-		config, err := configure(filepath.Join(folder, strconv.Itoa(i)), "ACCESS_LOG", outward)
+		config, err := configure(filepath.Join(folder, strconv.Itoa(i)), nil, outward)
 		if err != nil {
 			return err
 		}

@@ -89,6 +89,9 @@ type bounds struct {
 	singleMilliseconds, hungSlower float64
 	// A restart with many queued.
 	backlogSeconds, backlogMiB, againSeconds float64
+	// STORE: the least share of allow-all's rate through Envoy, the app being there or not; the least rate of the worker to an app
+	// that answers at once, and its share of a bare client's; the least share of that rate with events in order.
+	store, workerRate, workerShare, order float64
 	// An idle process with both halves, and its binary.
 	idleAnonMiB, idleAllMiB, readyMilliseconds, binaryMiB float64
 }
@@ -99,6 +102,7 @@ var (
 		acceptShare: 0.3, acceptRate: 10_000, acceptMilliseconds: 5,
 		deliverShare: 0.4, togetherRate: 4000, togetherCPUSeconds: 2, slowRate: 4000,
 		singleMilliseconds: 10, hungSlower: 1.5, backlogSeconds: 2, backlogMiB: 150, againSeconds: 2,
+		store: 0.60, workerRate: 4000, workerShare: 0.3, order: 0.7,
 		idleAnonMiB: 16, idleAllMiB: 42, readyMilliseconds: 300, binaryMiB: 44}
 	// ciBounds leave room for short runs on shared machines, where the promised ones need quiet. What depends on no
 	// clock has none.
@@ -107,6 +111,7 @@ var (
 		acceptShare: 0.15, acceptRate: 0, acceptMilliseconds: 100,
 		deliverShare: 0.2, togetherRate: 500, togetherCPUSeconds: 4, slowRate: 500,
 		singleMilliseconds: 100, hungSlower: 5, backlogSeconds: 8, backlogMiB: 150, againSeconds: 8,
+		store: 0.40, workerRate: 500, workerShare: 0.15, order: 0.4,
 		idleAnonMiB: 18, idleAllMiB: 46, readyMilliseconds: 1500, binaryMiB: 44}
 )
 
@@ -127,6 +132,9 @@ var experiments = []experiment{
 	{"deliver", "delivery", deliver},
 	{"prompt", "promptness", promptness},
 	{"backlog", "a backlog", backlog},
+	{"store", "STORE through Envoy", storeGate},
+	{"worker", "stored events to the app", worker},
+	{"order", "stored events in order", order},
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (ok bool, err error) {
@@ -177,13 +185,13 @@ func parse(args []string, stderr io.Writer) (settings, []experiment, error) {
 	flags.StringVar(&s.only, "run", strings.Join(names, ","), "experiments, separated by commas")
 	flags.BoolVar(&s.ci, "ci", false, "short runs and wider bounds; sizes given by other flags still hold")
 	flags.StringVar(&s.dir, "dir", "", "folder for stores and logs, on the disk to measure (default: the temporary folder)")
-	flags.StringVar(&s.profile, "profile", "", "write processor profiles of sidehook in gate and deliver to this folder")
+	flags.StringVar(&s.profile, "profile", "", "write processor profiles of sidehook in gate, store, worker and deliver to this folder")
 	flags.StringVar(&s.sidehook, "sidehook", "", "measure this binary instead of building one")
 	flags.IntVar(&s.requests, "requests", 0, "requests a turn in gate (default 40000, with -ci 15000)")
 	flags.IntVar(&s.pairs, "pairs", 0, "rounds of turns (default 5, with -ci 3)")
 	flags.IntVar(&s.conns, "conns", 64, "connections in gate")
 	flags.IntVar(&s.ids, "n", 0, "ids in ids (default 10000000, with -ci 200000)")
-	flags.IntVar(&s.queued, "queued", 0, "events in backlog (default 1000000, with -ci 50000)")
+	flags.IntVar(&s.queued, "queued", 0, "events in backlog and worker (default 1000000, with -ci 50000)")
 	if err := flags.Parse(args); err != nil {
 		return s, nil, err
 	}

@@ -118,8 +118,8 @@ func (s *sidehook) post(ctx context.Context, args ...string) (loadResult, error)
 }
 
 // startReceiver starts a receiver child and returns its address.
-func startReceiver(ctx context.Context) (*child, string, error) {
-	c, err := startRole(ctx, "receiver")
+func startReceiver(ctx context.Context, args ...string) (*child, string, error) {
+	c, err := startRole(ctx, "receiver", args...)
 	if err != nil {
 		return nil, "", err
 	}
@@ -155,6 +155,8 @@ const lookEvery = 20 * time.Millisecond
 
 // add joins what was seen in two looks; percentiles are the worst of both.
 func (r *received) add(o received) {
+	r.Refused += o.Refused
+	r.Disorder += o.Disorder
 	if o.Count == 0 {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -27,6 +28,10 @@ type received struct {
 	P50, P99 time.Duration
 	// IDs are the webhook-ids of what came, where the receiver was asked to keep them.
 	IDs []string `json:",omitempty"`
+	// Refused were answered 500, see "refuse"; the others count.
+	Refused int
+	// Disorder is how many came with a number that is not above that of the one before with the same key.
+	Disorder int
 }
 
 func (r received) rate() float64 {
@@ -45,17 +50,24 @@ type receiver struct {
 	open    int
 	now     received
 	ages    []time.Duration
+	refused string
+	numbers map[string]int // by key, the last
 }
 
 // receiverMain is the receiver child. It says its address first, then answers each line of stdin: "look" with a received,
-// "answer DURATION", "hang" and "keep-ids" with "ok". It ends with its stdin.
-func receiverMain(_ []string, stdin io.Reader, stdout io.Writer) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// "answer DURATION", "hang", "keep-ids" and "refuse KEY" with "ok". It ends with its stdin.
+func receiverMain(args []string, stdin io.Reader, stdout io.Writer) error {
+	flags := flag.NewFlagSet("receiver", flag.ContinueOnError)
+	addr := flags.String("addr", "127.0.0.1:0", "where to listen")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", *addr)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	r := &receiver{}
+	r := &receiver{numbers: make(map[string]int)}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -97,6 +109,8 @@ func (r *receiver) command(line string) (string, error) {
 		r.hang = true
 	case "keep-ids":
 		r.keepIDs = true
+	case "refuse":
+		r.refused = rest
 	default:
 		return "", fmt.Errorf("no command %q", line)
 	}
@@ -111,6 +125,12 @@ func (r *receiver) serve(c net.Conn) {
 			return
 		}
 		id, _ := field(in.head, "webhook-id")
+		if r.refuses(in.head) {
+			if _, err := c.Write(refusal); err != nil {
+				return
+			}
+			continue
+		}
 		delay, hang := r.arrived(time.Now(), string(id), body)
 		if hang {
 			_, _ = io.Copy(io.Discard, c) // until the other side gives up
@@ -144,6 +164,28 @@ func (r *receiver) arrived(at time.Time, id string, body []byte) (delay time.Dur
 		r.now.IDs = append(r.now.IDs, id)
 	}
 	return r.delay, r.hang
+}
+
+// refuses reports whether a request with this head is one to refuse, and otherwise notes where it stands among those of its key.
+func (r *receiver) refuses(head []byte) bool {
+	key, ok := field(head, keyHeader)
+	if !ok {
+		return false
+	}
+	text, _ := field(head, numberHeader)
+	number, err := strconv.Atoi(string(text))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if string(key) == r.refused {
+		r.now.Refused++
+		return true
+	}
+	last, seen := r.numbers[string(key)]
+	if err != nil || seen && number <= last {
+		r.now.Disorder++
+	}
+	r.numbers[string(key)] = number
+	return false
 }
 
 func (r *receiver) left() {

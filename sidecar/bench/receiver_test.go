@@ -38,7 +38,7 @@ func TestEventRequest(t *testing.T) {
 // TestReceiver posts to a receiver and compares what it says it saw.
 func TestReceiver(t *testing.T) {
 	t.Parallel()
-	r := &receiver{}
+	r := &receiver{numbers: make(map[string]int)}
 	ours, theirs := net.Pipe()
 	go r.serve(theirs)
 	defer ours.Close()
@@ -65,5 +65,38 @@ func TestReceiver(t *testing.T) {
 	}
 	if got, err := r.command("look"); err != nil || !strings.Contains(got, `"Count":0`) {
 		t.Errorf("a second look = %s, %v, want nothing new", got, err)
+	}
+}
+
+// TestReceiverOfKeys: what has keys is counted where it comes out of order, and one key can be refused.
+func TestReceiverOfKeys(t *testing.T) {
+	t.Parallel()
+	r := &receiver{numbers: make(map[string]int)}
+	ours, theirs := net.Pipe()
+	go r.serve(theirs)
+	defer ours.Close()
+	if _, err := r.command("refuse bad"); err != nil {
+		t.Fatal(err)
+	}
+	in := newReader(ours)
+	for _, sent := range []struct {
+		key, number string
+		status      int
+	}{{"a", "0", 200}, {"b", "7", 200}, {"a", "1", 200}, {"bad", "0", 500}, {"a", "1", 200}, {"b", "5", 200}, {"b", "6", 200}, {"a", "x", 200}} {
+		if _, err := ours.Write([]byte("POST /hook HTTP/1.1\r\nX-Key: " + sent.key + "\r\nX-Number: " + sent.number + "\r\nContent-Length: 0\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		if first, _, err := in.message(); err != nil || statusOf(first) != sent.status {
+			t.Fatalf("%s %s is answered %q, %v", sent.key, sent.number, first, err)
+		}
+	}
+	got, err := r.command("look")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"Count":7`, `"Refused":1`, `"Disorder":3`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("look = %s, without %s", got, want)
+		}
 	}
 }

@@ -42,9 +42,9 @@ func TestParse(t *testing.T) {
 		run  string // names of the experiments; empty: refused
 		ids  int
 	}{
-		{"all", nil, "binary idle verify inprocess gate ids accept deliver prompt backlog", 10_000_000},
-		{"short", []string{"-ci"}, "binary idle verify inprocess gate ids accept deliver prompt backlog", 200_000},
-		{"short, one size given", []string{"-ci", "-n", "5"}, "binary idle verify inprocess gate ids accept deliver prompt backlog", 5},
+		{"all", nil, "binary idle verify inprocess gate ids accept deliver prompt backlog store worker order", 10_000_000},
+		{"short", []string{"-ci"}, "binary idle verify inprocess gate ids accept deliver prompt backlog store worker order", 200_000},
+		{"short, one size given", []string{"-ci", "-n", "5"}, "binary idle verify inprocess gate ids accept deliver prompt backlog store worker order", 5},
 		{"in their own order", []string{"-run", "gate,binary"}, "binary gate", 10_000_000},
 		{"no such experiment", []string{"-run", "gates"}, "", 0},
 		{"a size of nothing", []string{"-conns", "0"}, "", 0},

@@ -51,9 +51,9 @@ type sidehook struct {
 	ready time.Duration
 }
 
-// configure writes the config of a sidehook into folder, with free addresses. confirm is the source's mode. more are
-// sections to add.
-func configure(folder, confirm string, more map[string]any) (*sidehook, error) {
+// configure writes the config of a sidehook into folder, with free addresses. source are fields of its source, more are sections,
+// to add.
+func configure(folder string, source, more map[string]any) (*sidehook, error) {
 	addrs, err := envoytest.FreeAddrs(3)
 	if err != nil {
 		return nil, err
@@ -67,20 +67,18 @@ func configure(folder, confirm string, more map[string]any) (*sidehook, error) {
 	if err := os.WriteFile(secret, []byte(hookSecret()), 0o600); err != nil {
 		return nil, err
 	}
+	whole := map[string]any{
+		"name":     sourceName,
+		"match":    map[string]any{"path_prefix": "/hook"},
+		"provider": "standard-webhooks",
+		"secrets":  []any{map[string]any{"file": secret}},
+	}
+	maps.Copy(whole, source)
 	config := map[string]any{
-		"store": map[string]any{"bolt": map[string]any{"path": filepath.Join(folder, "store"), "volume": "DURABLE"}},
-		"extauthz": map[string]any{
-			"listen": s.gate,
-			"sources": []any{map[string]any{
-				"name":     sourceName,
-				"match":    map[string]any{"path_prefix": "/hook"},
-				"provider": "standard-webhooks",
-				"secrets":  []any{map[string]any{"file": secret}},
-				"confirm":  confirm,
-			}},
-		},
-		"admin":  map[string]any{"listen": s.admin},
-		"health": map[string]any{"listen": s.health},
+		"store":    map[string]any{"bolt": map[string]any{"path": filepath.Join(folder, "store"), "volume": "DURABLE"}},
+		"extauthz": map[string]any{"listen": s.gate, "sources": []any{whole}},
+		"admin":    map[string]any{"listen": s.admin},
+		"health":   map[string]any{"listen": s.health},
 	}
 	maps.Copy(config, more)
 	text, err := yaml.Marshal(config)

@@ -84,7 +84,7 @@ func timeRuns(f func()) float64 {
 
 // loadTable returns the benchmark's one source as the configuration makes it.
 func loadTable(folder string) (*extauthz.Sources, error) {
-	written, err := configure(folder, "ACCESS_LOG", nil)
+	written, err := configure(folder, nil, nil)
 	if err != nil {
 		return nil, err
 	}
