@@ -102,7 +102,7 @@ var (
 		acceptShare: 0.3, acceptRate: 10_000, acceptMilliseconds: 5,
 		deliverShare: 0.4, togetherRate: 4000, togetherCPUSeconds: 2, slowRate: 4000,
 		singleMilliseconds: 10, hungSlower: 1.5, backlogSeconds: 2, backlogMiB: 150, againSeconds: 2,
-		store: 0.60, workerRate: 4000, workerShare: 0.3, order: 0.7,
+		store: 0.60, workerRate: 4000, workerShare: 0.25, order: 0.7,
 		idleAnonMiB: 16, idleAllMiB: 42, readyMilliseconds: 300, binaryMiB: 44}
 	// ciBounds leave room for short runs on shared machines, where the promised ones need quiet. What depends on no
 	// clock has none.
