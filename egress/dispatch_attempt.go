@@ -125,6 +125,9 @@ func (d *Dispatcher) land(f *flight) {
 	}
 	d.turns.ready(q)
 	d.turns.count(q)
+	if in := d.queue(q.id); in != nil && in != q {
+		d.change(q.id) // the endpoint was away meanwhile, and its queue passed over what was in flight
+	}
 }
 
 // settleAgain hands settlements to the outbox again that it refused, and returns when to come again.

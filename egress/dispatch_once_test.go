@@ -198,3 +198,49 @@ func TestDispatchReplacedDuringARead(t *testing.T) {
 		}
 	})
 }
+
+// An endpoint goes and comes back, or another one does under its id, while an attempt is in flight: what is to be tried again is
+// tried again, by the endpoint in force.
+func TestDispatchReplacedDuringAnAttempt(t *testing.T) {
+	for name, replace := range map[string]func(r *dispatchRig, next *Endpoint){
+		"at once": func(r *dispatchRig, next *Endpoint) {
+			r.swap()
+			r.swap(next)
+		},
+		"later": func(r *dispatchRig, next *Endpoint) {
+			r.swap()
+			time.Sleep(2 * time.Second)
+			r.swap(next)
+		},
+		"after the attempt": func(r *dispatchRig, next *Endpoint) {
+			r.swap()
+			time.Sleep(20 * time.Second)
+			r.swap(next)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dispatchBubble(t, func(t *testing.T) {
+				before, after := dispatchEndpoint("acme", 4), dispatchEndpoint("acme", 4)
+				r := newDispatchRig(t, before)
+				var by []*Endpoint
+				r.sender.send = func(ctx context.Context, e *Endpoint, _ *Event, attempt int) Result {
+					by = append(by, e)
+					if attempt == 1 {
+						return dispatchAfter(ctx, 10*time.Second, Result{Outcome: OutcomeServerError, Status: 500})
+					}
+					return Result{Outcome: OutcomeDelivered, Status: 200}
+				}
+				r.start()
+				defer r.finish()
+				id := r.outbox.accept("acme", 1)[0]
+				synctest.Wait()
+				replace(r, after)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if d := r.outbox.row(id); d.State != StateDelivered || len(by) != 2 || by[1] != after {
+					t.Errorf("sent %d times, %+v, want it delivered by the endpoint that came", len(by), d)
+				}
+			})
+		})
+	}
+}
