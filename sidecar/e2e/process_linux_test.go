@@ -47,3 +47,19 @@ func stopped(t *testing.T, pid int) bool {
 	}
 	return true
 }
+
+// anonymousMemory returns the resident memory of a process that no file backs, in bytes.
+func anonymousMemory(t *testing.T, pid int) (bytes int64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "RssAnon: %d kB", &bytes); err == nil {
+			return bytes << 10
+		}
+	}
+	t.Fatalf("no RssAnon in /proc/%d/status", pid)
+	return 0
+}

@@ -13,5 +13,8 @@ func dieWithParent() *syscall.SysProcAttr { return nil }
 // peakMemory is not to be had here.
 func peakMemory(*testing.T, int) (peak int64, ok bool) { return 0, false }
 
+// anonymousMemory is not to be had here.
+func anonymousMemory(*testing.T, int) int64 { return 0 }
+
 // stopped takes the signal's word for it.
 func stopped(*testing.T, int) bool { return true }
