@@ -61,6 +61,9 @@ func (op *endpointsOp) Apply(tx *store.Tx) error {
 	}
 	op.after = newRoster()
 	for _, id := range op.ids {
+		if _, twice := op.after.numbers[id]; twice {
+			continue
+		}
 		number, ok := before.numbers[id]
 		if !ok {
 			var err error

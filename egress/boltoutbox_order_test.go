@@ -304,7 +304,7 @@ func TestKeepRemoved(t *testing.T) {
 	}
 	b = runBoltOutbox(t, folder, 0, keep)
 	away()
-	if err := b.SetEndpoints(t.Context(), []string{"a", "b"}); err != nil {
+	if err := b.SetEndpoints(t.Context(), []string{"a", "b", "a"}); err != nil { // named twice, it is one
 		t.Fatal(err)
 	}
 	if got := b.due(t, "a"); len(got) != 1 || got[0].ID != id {

@@ -16,6 +16,7 @@ import (
 func (s *Sidecar) apply(cfg *config.Config, changes []config.Change) {
 	s.current.Store(&loaded{cfg, time.Now()})
 	if s.gate != nil && cfg.Gate != nil {
+		s.gate.stored.announce(cfg)
 		s.gate.server.Swap(cfg.Gate.Table)
 		s.gate.confirm.SetSources(names(cfg))
 		s.gate.stored.apply(cfg)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -64,6 +65,9 @@ func newApps(cfg *config.Config) *apps {
 	a.endpoints = egress.NewEndpoints(list)
 	return a
 }
+
+// ids are the names of the sources, earlier ones included.
+func (a *apps) ids() []string { return slices.Sorted(maps.Keys(a.sources)) }
 
 var _ extauthz.Keeper = (*stored)(nil)
 
@@ -199,6 +203,22 @@ func (k *stored) problems(p map[string]string) {
 	}
 }
 
+// announce has the store know the sources of cfg that it does not know yet, before the gate takes their events; those that are not
+// in cfg stay. It waits no longer than endpointPatience: on a full disk the events of new ones get 503 until there is room.
+func (k *stored) announce(cfg *config.Config) {
+	k.wanted.Store(cfg) // before: what keepApps is about to put must not be put after it
+	known, ids := k.outbox.Known(), newApps(cfg).ids()
+	if !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(known, id) }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endpointPatience)
+	defer cancel()
+	if err := k.outbox.SetEndpoints(ctx, append(known, ids...)); err != nil {
+		k.log.LogAttrs(ctx, slog.LevelWarn, "the store has not taken the sources in STORE yet: events of new ones get 503 until then",
+			slog.Any("err", err))
+	}
+}
+
 // apply takes cfg into use as soon as the store knows its sources.
 func (k *stored) apply(cfg *config.Config) {
 	k.wanted.Store(cfg)
@@ -230,8 +250,8 @@ func (k *stored) keepApps(life context.Context) {
 			return
 		case <-k.wake:
 		}
-		next := newApps(k.wanted.Load())
-		if err := k.put(life, next); err != nil {
+		cfg := k.wanted.Load()
+		if err := k.put(life, newApps(cfg)); err != nil && cfg == k.wanted.Load() {
 			k.log.LogAttrs(life, slog.LevelError, "sources in STORE are not all in force", slog.Any("err", err))
 		}
 		if first {
@@ -243,10 +263,7 @@ func (k *stored) keepApps(life context.Context) {
 
 // put has the outbox know the sources of next, and then delivers to them.
 func (k *stored) put(life context.Context, next *apps) error {
-	var ids []string
-	for _, e := range next.endpoints.All() {
-		ids = append(ids, e.ID)
-	}
+	ids := next.ids()
 	if err := k.outbox.SetEndpoints(life, ids); err != nil {
 		return err
 	}

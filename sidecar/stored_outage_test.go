@@ -71,6 +71,12 @@ func (o *outage) Send(_ context.Context, e *egress.Endpoint, ev *egress.Event, a
 // loadOutage reads a configuration whose one source is GitHub's in STORE, ordered by repository.
 func loadOutage(t *testing.T, folder string) *config.Config {
 	t.Helper()
+	return loadGitHub(t, folder, "mode: STORE\n    delivery: {url: \"http://127.0.0.1:8080\", order_by: {json: repository.id}}")
+}
+
+// loadGitHub reads a configuration whose one source is GitHub's, with these lines on what becomes of its events.
+func loadGitHub(t *testing.T, folder, mode string) *config.Config {
+	t.Helper()
 	file := filepath.Join(folder, "sidehook.yaml")
 	text := fmt.Sprintf(`
 store: {bolt: {path: %s, volume: DURABLE}}
@@ -82,9 +88,8 @@ extauthz:
     match: {path: /webhooks/github}
     provider: github
     secrets: [{value: %q}]
-    mode: STORE
-    delivery: {url: "http://127.0.0.1:8080", order_by: {json: repository.id}}
-`, filepath.Join(folder, "store"), githubSecret)
+    %s
+`, filepath.Join(folder, "store"), githubSecret, mode)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -218,5 +223,27 @@ func TestStoredWhileTheAppIsDown(t *testing.T) {
 		}
 		o.end()
 		storetest.CheckFile(t, o.store.Path(), store.AllRows(&extauthz.RowCheck{}, store.RowsIn(egress.StoredSpace, &egress.RowCheck{})))
+	})
+}
+
+// A source gets into STORE by a reload: its sender, who does not send again, is never told that it is not there yet.
+func TestStoredFromTheReloadOn(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	pass, stored := loadGitHub(t, folder, "mode: PASS\n    accept_loss: true"), loadOutage(t, folder)
+	synctest.Test(t, func(t *testing.T) {
+		o := openOutage(t, pass)
+		defer o.end()
+		o.metrics.register(prometheus.NewRegistry(), "")
+		o.apply(stored, nil)
+		for n := range 10 {
+			o.push(1, n)
+		}
+		time.Sleep(time.Second)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if got := o.taken["1"]; len(got) != 10 || !slices.IsSorted(got) {
+			t.Errorf("the app got %v", got)
+		}
 	})
 }
