@@ -75,7 +75,7 @@ func restart(ctx context.Context, s settings, side *sidehook, target *child) (fi
 		return 0, 0, err
 	}
 	most := watchMemory(ctx, side)
-	r, err := waitReceived(ctx, target, 1, deliverTimeout)
+	r, err := waitReceived(ctx, target, 1)
 	if err != nil {
 		most()
 		return 0, 0, err
@@ -107,7 +107,7 @@ func killed(ctx context.Context, s settings, side *sidehook, target *child) (tim
 	if _, err := side.post(ctx, "-n", strconv.Itoa(2*backlogFlight)); err != nil {
 		return 0, err
 	}
-	r, err := waitReceived(ctx, target, backlogFlight, deliverTimeout)
+	r, err := waitReceived(ctx, target, backlogFlight)
 	if err != nil {
 		return 0, err
 	}

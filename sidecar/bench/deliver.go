@@ -84,7 +84,7 @@ func (d *deliverBench) drain(ctx context.Context, side *sidehook, target *child,
 	if err := side.egress(ctx, d.sidehook, "resume"); err != nil {
 		return r, 0, err
 	}
-	if r, err = waitReceived(ctx, target, n, deliverTimeout); err != nil {
+	if r, err = waitReceived(ctx, target, n); err != nil {
 		return r, 0, err
 	}
 	after, err := cpuTime(side.pid())

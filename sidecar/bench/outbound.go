@@ -128,8 +128,8 @@ func startReceiver(ctx context.Context, args ...string) (*child, string, error) 
 }
 
 // waitReceived waits until a receiver child has got n requests since the last look, and returns what it saw of them.
-func waitReceived(ctx context.Context, c *child, n int, most time.Duration) (sum received, err error) {
-	deadline := time.Now().Add(most)
+func waitReceived(ctx context.Context, c *child, n int) (sum received, err error) {
+	deadline := time.Now().Add(deliverTimeout)
 	for {
 		r, err := c.look()
 		if err != nil {
@@ -140,7 +140,7 @@ func waitReceived(ctx context.Context, c *child, n int, most time.Duration) (sum
 		case sum.Count >= n:
 			return sum, nil
 		case time.Now().After(deadline):
-			return sum, fmt.Errorf("only %d of %d deliveries arrived within %s", sum.Count, n, most)
+			return sum, fmt.Errorf("only %d of %d deliveries arrived within %s", sum.Count, n, deliverTimeout)
 		}
 		select {
 		case <-ctx.Done():

@@ -103,7 +103,7 @@ func (r *storeRig) drain(ctx context.Context, n, keys int, refuse string) (d dra
 	} else {
 		go func() { fetched <- fetchProfile(ctx, r.admin, filepath.Join(r.profile, "worker.pprof")) }()
 	}
-	d.received, err = waitReceived(ctx, app, want, deliverTimeout)
+	d.received, err = waitReceived(ctx, app, want)
 	if err := errors.Join(err, <-fetched); err != nil {
 		return d, 0, err
 	}
