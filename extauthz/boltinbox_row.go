@@ -246,10 +246,6 @@ func parseContentRow(b []byte) (contentRow, error) {
 	return c, nil
 }
 
-func appendContentKey(b []byte, k Key, hash [32]byte) []byte {
-	return append(appendKeyPrefix(b, k.Source, k.Tenant), hash[:]...)
-}
-
 // truncateType bounds an event type without cutting a character in two.
 func truncateType(s string) []byte {
 	if len(s) <= maxTypeBytes {

@@ -143,9 +143,7 @@ func testChange(b *bench) {
 
 func batch(id string, parts ...string) extauthz.ClaimRequest {
 	r := request(id)
-	for _, p := range parts {
-		r.Parts = append(r.Parts, p)
-	}
+	r.Parts = append(r.Parts, parts...)
 	r.Whole = true
 	return r
 }
