@@ -24,25 +24,29 @@ type Tx struct {
 	prefix int
 }
 
-// batch is what all spaces of a transaction share.
+// batch is what all spaces of a transaction share, with the default one in it: most need no other.
 type batch struct {
+	def    Tx
 	tx     *bbolt.Tx
 	writes int
 	before []func() error
 	after  []func()
 	values map[any]any
-	spaces []*Tx
+	spaces []*Tx // beside the default one
 }
 
 // newTx returns the default space of tx.
 func newTx(tx *bbolt.Tx) *Tx {
-	t := &Tx{batch: &batch{tx: tx}}
-	t.spaces = append(t.spaces, t)
-	return t
+	b := &batch{tx: tx}
+	b.def.batch = b
+	return &b.def
 }
 
 // In returns the same transaction as the space of that prefix sees it, whatever the space of t; see Store.Space.
 func (t *Tx) In(prefix string) *Tx {
+	if prefix == "" {
+		return &t.def
+	}
 	for _, s := range t.spaces {
 		if string(s.name[:s.prefix]) == prefix {
 			return s
