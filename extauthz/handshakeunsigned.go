@@ -13,7 +13,7 @@ import (
 
 // unsignedHandshake answers what a provider asks without a signature because it has no other way. ok is false where
 // the request is no such handshake; the reason of the decision is a refusal where it is one and is wrong.
-func (b *bound) unsignedHandshake(req *request, now time.Time) (d decision, ok bool) {
+func (b *bound) unsignedHandshake(req *request, from sender, now time.Time) (d decision, ok bool) {
 	switch b.source.Handshake {
 	case HandshakeMeta:
 		return b.metaHandshake(req)
@@ -24,7 +24,7 @@ func (b *bound) unsignedHandshake(req *request, now time.Time) (d decision, ok b
 	case HandshakeAsana:
 		return asanaHandshake(req)
 	case HandshakeTwitter:
-		return b.twitterHandshake(req, now)
+		return twitterHandshake(req, from, now)
 	case HandshakeCloudEvents:
 		return cloudEventsHandshake(req)
 	case HandshakeHead:
@@ -102,7 +102,7 @@ func asanaHandshake(req *request) (d decision, ok bool) {
 // twitterHandshake: X, "Webhooks", the challenge-response check: the HMAC of crc_token under the consumer secret. The
 // same secret signs events, so whoever asks must not be able to have one signed: only tokens of base64 are taken,
 // which no event is.
-func (b *bound) twitterHandshake(req *request, now time.Time) (d decision, ok bool) {
+func twitterHandshake(req *request, from sender, now time.Time) (d decision, ok bool) {
 	if req.method != http.MethodGet {
 		return decision{}, false
 	}
@@ -110,8 +110,8 @@ func (b *bound) twitterHandshake(req *request, now time.Time) (d decision, ok bo
 	if !isBase64Text(token) {
 		return decision{}, false
 	}
-	for i := range b.keys {
-		k := &b.keys[i]
+	for i := range from.keys {
+		k := &from.keys[i]
 		if !k.Until.IsZero() && !now.Before(k.Until) {
 			continue
 		}

@@ -47,9 +47,9 @@ func (noKeys) Confirm(context.Context, string) error                { return err
 
 // judgeSignature verifies msg. Where the key that the message names is not at hand, or a newer document may have it, it is
 // looked for once. What cannot be had is not the sender's fault, and so never a bad signature.
-func (b *bound) judgeSignature(ctx context.Context, keys KeySource, msg *signature.Message, now time.Time) signature.Verdict {
+func (b *bound) judgeSignature(ctx context.Context, keys KeySource, msg *signature.Message, from sender, now time.Time) signature.Verdict {
 	msg.Published = keys
-	verdict := b.source.Verifier.Verify(msg, b.keys, now, b.source.Tolerance)
+	verdict := b.source.Verifier.Verify(msg, from.keys, now, b.source.Tolerance)
 	if verdict.Want.URL == "" {
 		return verdict
 	}
@@ -59,7 +59,7 @@ func (b *bound) judgeSignature(ctx context.Context, keys KeySource, msg *signatu
 	defer stop()
 	switch keys.Fetch(ctx, verdict.Want) {
 	case KeyFetched:
-		verdict = b.source.Verifier.Verify(msg, b.keys, now, b.source.Tolerance)
+		verdict = b.source.Verifier.Verify(msg, from.keys, now, b.source.Tolerance)
 		if verdict.Reason == signature.ReasonKeyUnavailable && keys.Keys(verdict.Want.URL) != nil {
 			verdict.Reason = signature.ReasonBadSignature // the sender publishes no such key
 		}

@@ -26,15 +26,14 @@ type bound struct {
 	source  *Source
 	state   *sourceState
 	secrets secretHandles
-	keys    []signature.Key // of the source, or of the tenant whose request is examined
-	tenants *tenantKeys     // nil: it has none
-	origin  string          // public URL without fragment and final slash
+	tenants *tenantKeys // nil: it has none
+	origin  string      // public URL without fragment and final slash
 	maxBody int64
 }
 
 // bind makes a bound.
 func bind(src *Source, state *sourceState, secrets secretHandles) bound {
-	b := bound{source: src, state: state, secrets: secrets, keys: src.Keys, origin: src.origin(), maxBody: src.MaxBodyBytes}
+	b := bound{source: src, state: state, secrets: secrets, origin: src.origin(), maxBody: src.MaxBodyBytes}
 	if b.maxBody <= 0 {
 		b.maxBody = DefaultMaxBodyBytes
 	}
@@ -93,48 +92,52 @@ func (b *bound) examine(ctx context.Context, keys KeySource, req *request, now t
 	if !ok {
 		return verified{}, decision{reason: ReasonUnknownTenant}
 	}
-	tenant = strings.Clone(tenant)
+	from := sender{strings.Clone(tenant), b.source.Keys}
 	if b.tenants != nil {
-		own := *b
 		var d decision
-		if own.keys, d.reason, d.err = b.tenants.of(tenant, now); d.reason != 0 {
-			return verified{tenant: tenant}, d
+		if from.keys, d.reason, d.err = b.tenants.of(from.tenant, now); d.reason != 0 {
+			return verified{tenant: from.tenant}, d
 		}
-		b = &own
 	}
-	v, d := b.verify(ctx, keys, req, tenant, now)
+	v, d := b.verify(ctx, keys, req, from, now)
 	if d.reason != 0 {
-		v.tenant = tenant
+		v.tenant = from.tenant
 	}
 	return v, d
 }
 
-// verify judges a message that is whole, of the tenant that its path names, with the keys at hand.
-func (b *bound) verify(ctx context.Context, keys KeySource, req *request, tenant string, now time.Time) (verified, decision) {
-	if d, ok := b.unsignedHandshake(req, now); ok {
+// sender is whom a request can be of: the tenant that its path names, if any, and the keys that it may have.
+type sender struct {
+	tenant string
+	keys   []signature.Key
+}
+
+// verify judges a message that is whole.
+func (b *bound) verify(ctx context.Context, keys KeySource, req *request, from sender, now time.Time) (verified, decision) {
+	if d, ok := b.unsignedHandshake(req, from, now); ok {
 		return verified{}, b.paced(d, now)
 	}
 	msg := req.message(b.origin)
 	msg.MaxBody = b.maxBody
-	verdict := b.judgeSignature(ctx, keys, &msg, now)
+	verdict := b.judgeSignature(ctx, keys, &msg, from, now)
 	switch verdict.Reason {
 	case signature.ReasonOK:
 		b.secrets.used(verdict.Key, now)
-		if d, ok := b.handshake(req, b.key(verdict.Key)); ok {
+		if d, ok := b.handshake(req, from.key(verdict.Key)); ok {
 			return verified{}, d
 		}
-		if d, ok := b.confirmSubscription(ctx, keys, &msg, b.key(verdict.Key)); ok {
+		if d, ok := b.confirmSubscription(ctx, keys, &msg, from.key(verdict.Key)); ok {
 			return verified{}, d
 		}
 		if verdict.ID == "" && b.source.RequireID {
 			return verified{}, decision{reason: ReasonMissingID}
 		}
-		tenant, ok := b.named(req, tenant)
+		tenant, ok := b.named(req, from.tenant)
 		if !ok {
 			return verified{}, decision{reason: ReasonUnknownTenant}
 		}
 		v := b.remember(&verdict, tenant)
-		v.keys = b.keys
+		v.keys = from.keys
 		v.about = b.tell(&msg, v.eventType)
 		return v, decision{}
 	case signature.ReasonMissingSignature:
@@ -229,11 +232,11 @@ func (b *bound) unzipped(req *request) int64 {
 }
 
 // key returns the key of that index, or nil.
-func (b *bound) key(index int) *signature.Key {
-	if index < 0 || index >= len(b.keys) {
+func (s sender) key(index int) *signature.Key {
+	if index < 0 || index >= len(s.keys) {
 		return nil
 	}
-	return &b.keys[index]
+	return &s.keys[index]
 }
 
 // remember copies out of a verdict what outlives the message.
