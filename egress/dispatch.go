@@ -43,6 +43,9 @@ type DispatcherConfig struct {
 	Endpoints func() *Endpoints
 	// MaxInFlight bounds the attempts in flight in all; default DefaultMaxInFlight.
 	MaxInFlight int
+	// MaxBytes bounds the bodies of the attempts in flight in all, which are in memory: an endpoint with one in flight gets no
+	// other past it. 0: no bound.
+	MaxBytes int64
 	// Grace is how long attempts in flight may take once Run was told to stop; default DefaultGrace.
 	Grace time.Duration
 	// Paused: nothing is sent until SetPaused(false).
@@ -80,8 +83,9 @@ type Dispatcher struct {
 	marks    []*flight // not marked yet, by their start
 	unkept   []*flight // whose settlement the outbox refused
 	againAt  time.Duration
-	total    int // in flight
-	slow     int // of them, to endpoints that last timed out
+	total    int   // in flight
+	bytes    int64 // of their bodies
+	slow     int   // of them, to endpoints that last timed out
 	spare    news
 	scratch  []Delivery
 	workers  int

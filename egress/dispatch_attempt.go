@@ -63,6 +63,7 @@ func (d *Dispatcher) launch(q *queue, e *Endpoint, it item, probe bool, now time
 	q.inFlight++
 	q.probing, q.last = q.probing || probe, it.ID
 	d.total++
+	d.bytes += int64(it.Bytes)
 	if f.slow {
 		d.slow++
 	}
@@ -96,6 +97,7 @@ func (d *Dispatcher) land(f *flight) {
 	d.mu.Unlock()
 	q.inFlight--
 	d.total--
+	d.bytes -= int64(f.item.Bytes)
 	if f.slow {
 		d.slow--
 	}

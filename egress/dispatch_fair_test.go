@@ -196,3 +196,41 @@ func TestDispatchSlowEndpoint(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatchLargeBodies: bodies in flight are in memory. All endpoints together have no more of them than may be, but for one
+// each, so that an endpoint that is slow with large ones keeps no other waiting.
+func TestDispatchLargeBodies(t *testing.T) {
+	dispatchBubble(t, func(t *testing.T) {
+		r := newDispatchRig(t, dispatchEndpoint("slow", 8), dispatchEndpoint("large", 8), dispatchEndpoint("small", 8))
+		r.cfg.MaxBytes = 100
+		r.sender.send = func(ctx context.Context, e *Endpoint, ev *Event, n int) Result {
+			if e.ID == "slow" {
+				return dispatchTake(10*time.Second)(ctx, e, ev, n)
+			}
+			return dispatchTake(10*time.Millisecond)(ctx, e, ev, n)
+		}
+		r.outbox.bytes = 25
+		r.outbox.fill("slow", 40, time.Now(), 0)
+		r.start()
+		defer r.finish()
+		time.Sleep(time.Second)
+		if got := r.sender.atOnce("slow"); got != 4 {
+			t.Errorf("%d at once with a quarter of the bytes each, want 4", got)
+		}
+		accepted := time.Since(r.sender.start)
+		r.outbox.accept("large", 3)
+		r.outbox.bytes = 0
+		r.outbox.accept("small", 3)
+		time.Sleep(time.Second)
+		for _, name := range []string{"large", "small"} {
+			sent := r.sender.to(name)
+			if len(sent) != 3 || r.sender.mostTo(name) != 1 || sent[2].at-accepted > 100*time.Millisecond {
+				t.Errorf("%s was sent %+v, %d at once, since %v; want three, one after the other and at once", name, sent, r.sender.mostTo(name), accepted)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if got := len(r.sender.to("slow")); got != 40 {
+			t.Errorf("%d of 40 were sent", got)
+		}
+	})
+}

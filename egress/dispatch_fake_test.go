@@ -29,6 +29,7 @@ type dispatchOutbox struct {
 	attempts map[DeliveryID][]Attempt
 	marks    map[DeliveryID]int
 	reads    int // of Due
+	bytes    int // of each new event; 0: 2
 	loadErr  error
 	queue    []func() func()
 	wake     chan struct{}
@@ -131,7 +132,7 @@ func (o *dispatchOutbox) newDelivery(endpoint string, at time.Time) Delivery {
 		o.numbers[endpoint] = number
 	}
 	o.events[o.seq] = &Event{Seq: o.seq, ID: "evt_" + strconv.FormatUint(o.seq, 36), Type: "invoice.paid", Body: []byte(`{}`), Accepted: at}
-	d := Delivery{ID: DeliveryID{o.seq, number}, Endpoint: endpoint, State: StateWaiting, Due: at, Created: at, Bytes: 2}
+	d := Delivery{ID: DeliveryID{o.seq, number}, Endpoint: endpoint, State: StateWaiting, Due: at, Created: at, Bytes: cmp.Or(o.bytes, 2)}
 	o.put(d)
 	return d
 }

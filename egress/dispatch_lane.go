@@ -49,6 +49,9 @@ func (l *laneQueue) pop() item {
 	return it
 }
 
+// at is the item i, counted from the first.
+func (l *laneQueue) at(i int) *item { return &l.items[l.head+i] }
+
 // take takes the item i out, counted from the first.
 func (l *laneQueue) take(i int) item {
 	if i == 0 {

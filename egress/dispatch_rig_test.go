@@ -201,8 +201,8 @@ func (r *dispatchRig) finish() {
 	}
 	r.d.mu.RLock()
 	defer r.d.mu.RUnlock()
-	if len(r.d.flights) != 0 || r.d.total != 0 || r.d.slow != 0 {
-		r.t.Errorf("%d in flight, counted %d, %d of them slow, after the end", len(r.d.flights), r.d.total, r.d.slow)
+	if len(r.d.flights) != 0 || r.d.total != 0 || r.d.slow != 0 || r.d.bytes != 0 {
+		r.t.Errorf("%d in flight, counted %d, %d of them slow, with %d bytes, after the end", len(r.d.flights), r.d.total, r.d.slow, r.d.bytes)
 	}
 }
 

@@ -197,7 +197,7 @@ func (d *Dispatcher) serve(q *queue, now time.Duration) (sent bool, err error) {
 		d.turns.wake(q, at)
 		return false, nil
 	}
-	if !d.mayTake(q) {
+	if !d.mayTake(q) || !d.mayHold(q, q.lanes[lane].at(number).Bytes) {
 		d.turns.block(q)
 		return false, nil
 	}
@@ -209,6 +209,12 @@ func (d *Dispatcher) serve(q *queue, now time.Duration) (sent bool, err error) {
 	delete(q.here, it.ID)
 	d.launch(q, e, it, held, now)
 	return true, nil
+}
+
+// mayHold reports whether q may have a body of that size in flight. One it may always have, so that large bodies of others
+// keep nobody waiting.
+func (d *Dispatcher) mayHold(q *queue, bytes int) bool {
+	return d.cfg.MaxBytes == 0 || q.inFlight == 0 || d.bytes+int64(bytes) <= d.cfg.MaxBytes
 }
 
 // abandon has nothing more sent from the queue of an endpoint that was removed.

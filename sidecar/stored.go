@@ -95,6 +95,7 @@ func (s *Sidecar) newStored(cfg *config.Config) (_ *stored, err error) {
 		Outbox:    k.outbox,
 		Sender:    k.sender,
 		Endpoints: func() *egress.Endpoints { return k.inForce.Load().endpoints },
+		MaxBytes:  cfg.Limits.BodiesInFlightBytes,
 		Grace:     attemptGrace,
 		NameKey:   "source",
 		Observe:   k.metrics.attempt,

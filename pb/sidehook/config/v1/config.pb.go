@@ -607,7 +607,8 @@ func (x *Health) GetListen() string {
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Bytes of request bodies that the gate holds in memory at one time, all sources together. A request that does not
-	// fit gets 503 busy. Default: 128Mi. Not below the largest max_body of the sources.
+	// fit gets 503 busy. As many again for the bodies of events in STORE that are with the app; past that each source has one
+	// with it at a time. Default: 128Mi. Not below the largest max_body of the sources.
 	BodiesInFlight int64 `protobuf:"varint,1,opt,name=bodies_in_flight,json=bodiesInFlight,proto3" json:"bodies_in_flight,omitempty"`
 	// The share of store.limit that the claims of one source may take, in percent, so that one sender cannot fill the inbox
 	// for the others. Default: 50. 100: no bound of its own.
