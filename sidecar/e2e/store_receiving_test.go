@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,6 +119,13 @@ func TestStoreBodiesAsLargeAsGitHubSends(t *testing.T) {
 			return got.code == http.StatusOK
 		})
 	}
+	var now, most atomic.Int64
+	x.app.answer(func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		most.Store(max(most.Load(), n))
+		slow(300*time.Millisecond)(w, r)
+	})
 	x.app.up(t)
 	peak := anonymousMemory(t, x.gate.process.Pid)
 	for i := range many {
@@ -130,6 +138,9 @@ func TestStoreBodiesAsLargeAsGitHubSends(t *testing.T) {
 		if calls := x.app.of(id); len(calls) != 1 || !bytes.Equal(calls[0].body, own(i)) {
 			t.Errorf("%s: the app was called %d times, or with another body", id, len(calls))
 		}
+	}
+	if n := most.Load(); n > 2 {
+		t.Errorf("%d of them were with the app at one time, want 2: no more fit into the memory for bodies", n)
 	}
 	// 128 MiB and twice the bodies in flight is what the gate tells the collector to keep to, and bodies that wait are not in memory.
 	if peak > 384<<20 {
