@@ -76,7 +76,7 @@ func metaGet(query string) hook {
 		change: func(r *authv3.AttributeContext_HttpRequest) { r.Method, r.RawBody, r.Size = "GET", nil, 0 }}
 }
 
-// The exact answers that the providers want, and what must not be answered. The bodies are those of their pages.
+// The exact answers that the providers want, and what must not be answered, in both modes. The bodies are those of their pages.
 func TestHandshake(t *testing.T) {
 	t.Parallel()
 	const (
@@ -88,13 +88,17 @@ func TestHandshake(t *testing.T) {
 		zoomWants = `{"plainToken":"qgg8vlvZRS6UYooatFL8Aw","encryptedToken":"7d2c08c7fae9c1c8613a22d702d023e8378c18e68045f330003e109352b6b9c8"}`
 		verify    = "meatyhamhock"
 	)
-	table := mustSources(t, []*Source{
-		providerSource(t, "slack", HandshakeSlack, testSecret),
-		providerSource(t, "twitch", HandshakeTwitch, testSecret, func(s *Source) { s.RefusalStatus = 403 }),
-		providerSource(t, "zoom", HandshakeZoom, testSecret),
-		providerSource(t, "discord", HandshakeDiscord, discordPublic),
-		providerSource(t, "meta", HandshakeMeta, testSecret, func(s *Source) { s.HandshakeToken = []byte(verify) }),
-	})
+	tables := make(map[Mode]*Sources)
+	for _, mode := range []Mode{ModePass, ModeStore} {
+		in := func(s *Source) { s.Mode = mode }
+		tables[mode] = mustSources(t, []*Source{
+			providerSource(t, "slack", HandshakeSlack, testSecret, in),
+			providerSource(t, "twitch", HandshakeTwitch, testSecret, in, func(s *Source) { s.RefusalStatus = 403 }),
+			providerSource(t, "zoom", HandshakeZoom, testSecret, in),
+			providerSource(t, "discord", HandshakeDiscord, discordPublic, in),
+			providerSource(t, "meta", HandshakeMeta, testSecret, in, func(s *Source) { s.HandshakeToken = []byte(verify) }),
+		})
+	}
 	text := func(body string) answer {
 		return answer{status: 200, body: body, headers: map[string]string{"content-type": "text/plain", "x-content-type-options": "nosniff"}}
 	}
@@ -141,23 +145,26 @@ func TestHandshake(t *testing.T) {
 		{"meta, other mode", metaGet("?hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=" + verify), refused(401, "bad_signature")},
 		{"meta, GET without handshake", metaGet("?x=1"), refused(401, "missing_signature")},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			g := newGate(t, table)
-			got := g.ask(tt.h)
-			if tt.want.pass {
-				if !got.pass {
-					t.Errorf("answer %+v, want a pass", got)
+		for mode, table := range tables {
+			t.Run(fmt.Sprintf("%s/STORE=%v", tt.name, mode == ModeStore), func(t *testing.T) {
+				t.Parallel()
+				g := newGate(t, table)
+				g.inbox.keeper = newFakeKeeper()
+				got := g.ask(tt.h)
+				if tt.want.pass {
+					if got.pass != (mode == ModePass) || !got.pass && got.body != `{"status":"stored"}` {
+						t.Errorf("answer %+v, want it to be taken for an event", got)
+					}
+					return
 				}
-				return
-			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(answer{})); diff != "" {
-				t.Errorf("answer (-want +got):\n%s", diff)
-			}
-			if page, err := g.inbox.List(t.Context(), Filter{}, "", 10); err != nil || len(page.Records) != 0 {
-				t.Errorf("inbox holds %+v, %v", page.Records, err)
-			}
-		})
+				if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(answer{})); diff != "" {
+					t.Errorf("answer (-want +got):\n%s", diff)
+				}
+				if page, err := g.inbox.List(t.Context(), Filter{}, "", 10); err != nil || len(page.Records) != 0 {
+					t.Errorf("inbox holds %+v, %v", page.Records, err)
+				}
+			})
+		}
 	}
 }
 

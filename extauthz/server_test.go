@@ -16,7 +16,8 @@ import (
 	"github.com/sidehook/sidehook/internal/signature"
 )
 
-// TestCheck walks the gate's answers, row by row, in both shapes of headers.
+// TestCheck walks the gate's answers, row by row, in both shapes of headers and in both modes: in STORE what would pass as a new
+// event is kept, and nothing else is.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	jsonID := testScheme
@@ -24,15 +25,19 @@ func TestCheck(t *testing.T) {
 	jsonID.ID = &signature.IDSpec{ValueSpec: signature.ValueSpec{JSON: "id"}}
 	noID := testScheme
 	noID.Signed, noID.ID = "{timestamp}.{body}", &signature.IDSpec{None: true}
-	table := mustSources(t, []*Source{
-		signedSource(t, "payments"),
-		signedSource(t, "strict", func(s *Source) { s.RefusalStatus = 403 }),
-		sourceOf(t, "byjson", jsonID),
-		sourceOf(t, "noid", noID, func(s *Source) { s.RequireID = false }),
-		openSource("anybody", Match{PathPrefix: "/hooks/anybody"}),
-		signedSource(t, "named", func(s *Source) { s.Matches = nil }),
-		signedSource(t, "trial", func(s *Source) { s.Enforce = EnforceReport }),
-	}, Match{PathPrefix: "/api"})
+	tables := make(map[Mode]*Sources)
+	for _, mode := range []Mode{ModePass, ModeStore} {
+		in := func(s *Source) { s.Mode = mode }
+		tables[mode] = mustSources(t, []*Source{
+			signedSource(t, "payments", in),
+			signedSource(t, "strict", in, func(s *Source) { s.RefusalStatus = 403 }),
+			sourceOf(t, "byjson", jsonID, in),
+			sourceOf(t, "noid", noID, in, func(s *Source) { s.RequireID = false }),
+			openSource("anybody", Match{PathPrefix: "/hooks/anybody"}),
+			signedSource(t, "named", in, func(s *Source) { s.Matches = nil }),
+			signedSource(t, "trial", in, func(s *Source) { s.Enforce = EnforceReport }),
+		}, Match{PathPrefix: "/api"})
+	}
 
 	passed := func(source string) map[string]string {
 		return map[string]string{"x-sidehook-source": source, "x-sidehook-event-id": "evt_1", "x-sidehook-event-type": "invoice.paid"}
@@ -93,31 +98,41 @@ func TestCheck(t *testing.T) {
 		{name: "report: lost body", h: hook{target: "/hooks/trial", change: noBody}, want: answer{pass: true, headers: map[string]string{"x-sidehook-report": "body_not_forwarded"}}, source: "trial", reason: "reported"},
 		{name: "report: other path", h: hook{target: "//hooks/trial"}, want: answer{pass: true, headers: map[string]string{"x-sidehook-report": "ambiguous_path"}}, source: "trial", reason: "reported"},
 	} {
-		for _, raw := range []bool{true, false} {
-			if !raw && tt.rawOnly {
-				continue
+		for _, mode := range []Mode{ModePass, ModeStore} {
+			for _, raw := range []bool{true, false} {
+				if !raw && tt.rawOnly {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/raw=%v/STORE=%v", tt.name, raw, mode == ModeStore), func(t *testing.T) {
+					t.Parallel()
+					g := newGate(t, tables[mode])
+					g.inbox.keeper = newFakeKeeper()
+					r, err := g.Check(t.Context(), tt.h.check(raw))
+					got := readAnswer(t, r, err)
+					claimed := got.ref != ""
+					got.ref = ""
+					want, reason := tt.want, tt.reason // shared by all forms of the row
+					rows := reason == "passed"
+					if mode == ModeStore && (reason == "passed" || reason == "unclaimed") {
+						want, reason, rows = refused(200, "stored"), "stored", true
+					}
+					if want.headers == nil {
+						want.headers = map[string]string{}
+					}
+					if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
+						t.Errorf("answer (-want +got):\n%s", diff)
+					}
+					if claimed != (reason == "passed") {
+						t.Errorf("claimed: %v", claimed)
+					}
+					if page, err := g.inbox.List(t.Context(), Filter{}, "", 10); err != nil || len(page.Records) == 1 != rows {
+						t.Errorf("the inbox holds %+v, %v", page.Records, err)
+					}
+					if n := g.counter("sidehook_extauthz_checks_total", "source", tt.source, "reason", reason); n != 1 {
+						t.Errorf("counted %v times as %s of %s", n, reason, tt.source)
+					}
+				})
 			}
-			t.Run(fmt.Sprintf("%s/raw=%v", tt.name, raw), func(t *testing.T) {
-				t.Parallel()
-				g := newGate(t, table)
-				r, err := g.Check(t.Context(), tt.h.check(raw))
-				got := readAnswer(t, r, err)
-				claimed := got.ref != ""
-				got.ref = ""
-				want := tt.want // shared by both forms of the row
-				if want.headers == nil {
-					want.headers = map[string]string{}
-				}
-				if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
-					t.Errorf("answer (-want +got):\n%s", diff)
-				}
-				if claimed != (tt.reason == "passed") {
-					t.Errorf("claimed: %v", claimed)
-				}
-				if n := g.counter("sidehook_extauthz_checks_total", "source", tt.source, "reason", tt.reason); n != 1 {
-					t.Errorf("counted %v times as %s of %s", n, tt.reason, tt.source)
-				}
-			})
 		}
 	}
 }
