@@ -104,7 +104,7 @@ func (s *Server) Swap(sources *Sources) {
 // Configured implements SourceControl.
 func (s *Server) Configured() []*Source { return s.table.Load().sources.All() }
 
-// Pause implements SourceControl: until Resume, what would be let through for the source is answered 503.
+// Pause implements SourceControl: until Resume, every verified event of the source is answered 503.
 func (s *Server) Pause(name string) { s.pause(name, true) }
 
 // Resume implements SourceControl.

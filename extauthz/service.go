@@ -37,7 +37,7 @@ type SourceControl interface {
 	Configured() []*Source
 	// Paused reports whether Pause holds for the source of that name.
 	Paused(name string) bool
-	// Pause makes the gate answer 503 to what it would let through for the source. It holds across reloads, in
+	// Pause makes the gate answer 503 to every verified event of the source. It holds across reloads, in
 	// memory only. Resume ends it. Both are harmless when called twice.
 	Pause(name string)
 	Resume(name string)

@@ -14,11 +14,12 @@ func newSource(std stdio) *cobra.Command {
 	return group("source", "List, pause and resume the sources of a running sidehook",
 		`Commands on the sources of a running sidehook, through its admin API.
 
-A paused source answers 503 to what it would let through, so that the sender keeps it and tries again; refusals and
-duplicates are answered as before. Senders give up some day: see `+"`sidehook providers NAME`"+` for how long each tries.
+A paused source answers 503 to every verified event, duplicates included, so that the sender keeps it and tries again;
+refusals and handshakes are answered as before, and what is kept for the app (mode STORE) is delivered on. Senders give up
+some day: see `+"`sidehook providers NAME`"+` for how long each tries.
 A pause is kept in the memory of the process: it holds across reloads and ends when sidehook stops.`,
 		newSourceList(std),
-		newSourceSteer(std, "pause", "Answer 503 to what a source would let through"),
+		newSourceSteer(std, "pause", "Answer 503 to the events of a source"),
 		newSourceSteer(std, "resume", "End the pause of a source"),
 	)
 }

@@ -304,8 +304,8 @@ type Source struct {
 	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
 	// A scheme of your own. Exactly one of provider, scheme and verify is set.
 	Scheme *Scheme `protobuf:"bytes,5,opt,name=scheme,proto3" json:"scheme,omitempty"`
-	// Keys that are all accepted: that is how one is rotated. Required, 1 to 8; none with verify. With {tenant} in match.path one
-	// folder alone.
+	// Keys that are all accepted: that is how one is rotated. Required, 1 to 8, unless the provider's own are known (see
+	// `sidehook providers NAME`); none with verify. A folder, for {tenant} in match.path, stands alone.
 	Secrets []*Secret `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	// "none", written out: requests of this source are let through unverified and unclaimed. Excludes secrets.
 	// Exactly one of provider, scheme and verify is set.
@@ -339,8 +339,8 @@ type Source struct {
 	PublicUrl string `protobuf:"bytes,17,opt,name=public_url,json=publicUrl,proto3" json:"public_url,omitempty"`
 	// Whether a refusal refuses. Default: ENFORCE.
 	Enforce Enforce `protobuf:"varint,18,opt,name=enforce,proto3,enum=sidehook.config.v1.Enforce" json:"enforce,omitempty"`
-	// What a duplicate is answered, instead of 200 {"status":"duplicate"}, an event that types leave out, and in STORE one that
-	// was kept.
+	// What is answered instead of 200 {"status":"…"} to an event that its sender need not send again: a duplicate, one that is
+	// kept from the app (ignored, stale, duplicate_change), and in STORE one that was kept for it.
 	Reply *Reply `protobuf:"bytes,19,opt,name=reply,proto3" json:"reply,omitempty"`
 	// Bytes that a body may have; more is 413. Default: the provider's (25Mi for GitHub), else 1Mi. At most 64Mi.
 	MaxBody int64 `protobuf:"varint,20,opt,name=max_body,json=maxBody,proto3" json:"max_body,omitempty"`
@@ -1356,8 +1356,8 @@ func (x *Handshake) GetConfirm() bool {
 // attempt but one that was due.
 type AppDelivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the app listens: http://127.0.0.1:8080, https://…, or unix:/run/app.sock. Without a path: the request's own stands.
-	// Required. A loopback address, unless allow lists it.
+	// Where the app listens: http://127.0.0.1:8080, https://…, or unix:/run/app.sock. Without a path and a query:
+	// those of the request stand. Required. An address of loopback, unless allow lists it.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
 	// Takes the place of the request's path; the query stays. Default: the request's own.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`

@@ -124,8 +124,8 @@ type InboxServiceClient interface {
 	CancelJob(context.Context, *connect.Request[v1.CancelJobRequest]) (*connect.Response[v1.CancelJobResponse], error)
 	// ListSources returns the sources of the configuration in force, by name, paused or not.
 	ListSources(context.Context, *connect.Request[v1.ListSourcesRequest]) (*connect.Response[v1.ListSourcesResponse], error)
-	// PauseSource makes the gate answer 503 to what it would let through or ignore for this source, so that the sender keeps it
-	// and tries again. Refusals and duplicates are answered as before.
+	// PauseSource makes the gate answer 503 to every verified event of this source, duplicates included, so that the sender keeps
+	// it and tries again. Refusals and handshakes are answered as before, and what is kept for the app is delivered on.
 	//
 	// A pause is kept in memory: it survives a reload and ends with the process. Pausing twice is harmless.
 	PauseSource(context.Context, *connect.Request[v1.PauseSourceRequest]) (*connect.Response[v1.PauseSourceResponse], error)
@@ -393,8 +393,8 @@ type InboxServiceHandler interface {
 	CancelJob(context.Context, *connect.Request[v1.CancelJobRequest]) (*connect.Response[v1.CancelJobResponse], error)
 	// ListSources returns the sources of the configuration in force, by name, paused or not.
 	ListSources(context.Context, *connect.Request[v1.ListSourcesRequest]) (*connect.Response[v1.ListSourcesResponse], error)
-	// PauseSource makes the gate answer 503 to what it would let through or ignore for this source, so that the sender keeps it
-	// and tries again. Refusals and duplicates are answered as before.
+	// PauseSource makes the gate answer 503 to every verified event of this source, duplicates included, so that the sender keeps
+	// it and tries again. Refusals and handshakes are answered as before, and what is kept for the app is delivered on.
 	//
 	// A pause is kept in memory: it survives a reload and ends with the process. Pausing twice is harmless.
 	PauseSource(context.Context, *connect.Request[v1.PauseSourceRequest]) (*connect.Response[v1.PauseSourceResponse], error)
