@@ -41,20 +41,20 @@ func (op *claimOp) meetKeys(tx *store.Tx, hash [sha256.Size]byte) (brought bool,
 	return false, nil
 }
 
-// meetHash reports whether the claim that brought the content of that hash, under the source and tenant of rowKey, is DONE or
-// STORED. One that is open answers this claim; one that is gone, or was kept from the app, leaves the content free.
+// meetHash reports whether the claim that brought the content of that hash, under the source and tenant of rowKey, is DONE,
+// STORED or DISCARDED. One that is open answers this claim; one that is gone, or was kept from the app, leaves the content free.
 func (op *claimOp) meetHash(tx *store.Tx, rowKey []byte, hash [sha256.Size]byte) (brought bool, err error) {
 	key, r, err := op.broughtBy(tx, rowKey, hash)
 	switch {
 	case key == nil || err != nil:
 		return false, err
 	case r.State.settled():
-		return !r.State.leftOut(), nil
+		return r.State.forApp(), nil
 	}
 	return false, op.meet(tx, key, tx.Get(openBucket, key), &r)
 }
 
-// broughtBy returns the row of another claim that brought the content of that hash; no key: there is none.
+// broughtBy returns the row of another claim that brought the content of that hash; no key, and no state: there is none.
 func (op *claimOp) broughtBy(tx *store.Tx, rowKey []byte, hash [sha256.Size]byte) (key []byte, r row, err error) {
 	at, err := hashKey(rowKey, hash)
 	if err != nil {

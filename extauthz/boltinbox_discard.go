@@ -11,19 +11,7 @@ import (
 // is no such event, ErrState if it is in any other state, and nil once it is on disk.
 func (b *BoltInbox) Discard(ctx context.Context, key Key) error {
 	op := &discardOp{b: b, key: key, answered: make(chan error, 1)}
-	if err := b.store.Submit(op, store.Urgent); err != nil {
-		return unavailable(err)
-	}
-	var err error
-	select {
-	case err = <-op.answered:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("discard %s of %s: %w", key.ID, key.Source, err)
-	}
-	return nil
+	return b.change(ctx, "discard", key, op, op.answered)
 }
 
 type discardOp struct {
@@ -67,6 +55,3 @@ func (op *discardOp) Done(err error) {
 	}
 	op.answered <- err
 }
-
-// forApp reports whether s is settled and of an event that was meant for the app: without its row the next delivery passes.
-func (s State) forApp() bool { return s == StateDone || s == StateStored || s == StateDiscarded }

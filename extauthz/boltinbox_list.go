@@ -142,17 +142,22 @@ func (b *BoltInbox) Get(key Key) (Record, error) {
 // out still); it returns ErrNotFound if there is none. It returns once that is on disk. If the app is at work on the event now, it gets it twice.
 func (b *BoltInbox) Release(ctx context.Context, key Key) error {
 	op := &releaseOp{b: b, key: key, answered: make(chan error, 1)}
+	return b.change(ctx, "release", key, op, op.answered)
+}
+
+// change has op, a person's, change the row of key, and waits for its answer.
+func (b *BoltInbox) change(ctx context.Context, what string, key Key, op store.Op, answered <-chan error) error {
 	if err := b.store.Submit(op, store.Urgent); err != nil {
 		return unavailable(err)
 	}
 	var err error
 	select {
-	case err = <-op.answered:
+	case err = <-answered:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("release %s of %s: %w", key.ID, key.Source, err)
+		return fmt.Errorf("%s %s of %s: %w", what, key.ID, key.Source, err)
 	}
 	return nil
 }

@@ -188,7 +188,7 @@ type found struct {
 // again answers the claim by a settled row of its id; zero: by nothing, for there the id is free or its lease decides.
 func (op *claimOp) again(r *row) Outcome {
 	switch {
-	case r.State == StateDone, r.State == StateStored, r.State == StateDiscarded:
+	case r.State.forApp():
 		return Duplicate
 	case r.State == StateIgnored && op.req.Ignore,
 		r.State == StateStale && op.req.Version.At != "", // a mark only ever moves on

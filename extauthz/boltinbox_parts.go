@@ -48,7 +48,7 @@ func (op *claimOp) seenParts(tx *store.Tx, again func(key []byte, r *row)) (bool
 			if err != nil {
 				return false, err
 			}
-			if known = key != nil && r.State.settled() && !r.State.leftOut(); known {
+			if known = r.State.forApp(); known {
 				again(key, &r)
 				break
 			}

@@ -180,9 +180,10 @@ const (
 )
 
 // settled reports whether s is a state without a lease.
-func (s State) settled() bool {
-	return s == StateDone || s == StateStored || s == StateDiscarded || s.leftOut()
-}
+func (s State) settled() bool { return s.forApp() || s.leftOut() }
+
+// forApp reports whether s is settled and of an event that was meant for the app: without its row the next delivery passes.
+func (s State) forApp() bool { return s == StateDone || s == StateStored || s == StateDiscarded }
 
 // leftOut reports whether s is that of an event which was answered, and is kept from the app by a rule of its source.
 func (s State) leftOut() bool {
