@@ -56,7 +56,7 @@ func (s *Service) listClaims(ctx context.Context, l *listing) (list []shownEvent
 		if r.State == StateStored {
 			e.stored = stored[r.Ref]
 		}
-		if l.state == 0 || l.state == e.state() {
+		if l.State == 0 || l.State == e.state() {
 			list = append(list, e)
 		}
 	}

@@ -17,8 +17,7 @@ import (
 // they are kept for the app, by what is kept; of DISCARDED ones these come first, and then the rows.
 type listing struct {
 	StoredFilter
-	state State
-	rows  int
+	rows int
 	// stored says which of the two this page is of; cursor is where it starts.
 	stored bool
 	cursor string
@@ -53,8 +52,7 @@ func listingOf(m *inboxv1.ListEventsRequest) (l listing, err error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	l.state = l.State
-	l.stored = ofStored(l.state)
+	l.stored = ofStored(l.State)
 	if l.Reason != "" && !l.stored {
 		errs = append(errs, errors.New("reason: goes with state STORED, DELIVERING, DEAD, ORPHANED or DISCARDED"))
 	}
@@ -64,7 +62,7 @@ func listingOf(m *inboxv1.ListEventsRequest) (l listing, err error) {
 		switch {
 		case ok && kind == tokenStored && l.stored && len(rest) > 1:
 			l.cursor = rest[1:]
-		case ok && kind == tokenClaims && (l.state == StateDiscarded || !l.stored && len(rest) > 1):
+		case ok && kind == tokenClaims && (l.State == StateDiscarded || !l.stored && len(rest) > 1):
 			l.stored, l.cursor = false, rest[1:]
 		default:
 			errs = append(errs, errors.New("page_token: not one that this API gave for these filters"))
@@ -76,7 +74,7 @@ func listingOf(m *inboxv1.ListEventsRequest) (l listing, err error) {
 // claims is the filter for rows of the inbox.
 func (l *listing) claims() Filter {
 	return Filter{
-		Source: l.Source, Tenant: l.Tenant, State: l.state, OrStored: l.state == StateDone, Type: l.Type, Since: l.Since, Until: l.Until,
+		Source: l.Source, Tenant: l.Tenant, State: l.State, OrStored: l.State == StateDone, Type: l.Type, Since: l.Since, Until: l.Until,
 	}
 }
 
@@ -87,7 +85,7 @@ func (l *listing) token(next string) string {
 		return l.tokenPrefix() + tokenStored + next
 	case next != "":
 		return l.tokenPrefix() + tokenClaims + next
-	case l.stored && l.state == StateDiscarded && l.Reason == "":
+	case l.stored && l.State == StateDiscarded && l.Reason == "":
 		return l.tokenPrefix() + tokenClaims
 	}
 	return ""
@@ -97,7 +95,7 @@ func (l *listing) token(next string) string {
 // are not among them, for people give them as how long ago.
 func (l *listing) tokenPrefix() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %d %q %q %q", l.Source, l.state, l.Type, l.Tenant, l.Reason)
+	fmt.Fprintf(h, "%q %d %q %q %q", l.Source, l.State, l.Type, l.Tenant, l.Reason)
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:6]) + "."
 }
 

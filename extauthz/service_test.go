@@ -159,7 +159,7 @@ func newTestService(rows ...Record) (*Service, *fakeEvents, *bytes.Buffer) {
 
 // testToken begins a page token of a listing by rows.
 func testToken(f StoredFilter) string {
-	l := listing{StoredFilter: f, state: f.State}
+	l := listing{StoredFilter: f}
 	return l.tokenPrefix() + tokenClaims
 }
 
