@@ -71,11 +71,6 @@ func (v *Verifier) NeedsKey() bool {
 // WantsPeer reports whether v asks for a certificate of the client.
 func (v *Verifier) WantsPeer() bool { return v.peer != nil }
 
-// ChecksPeer reports whether, with keys, v checks itself who issued the client's certificate.
-func (v *Verifier) ChecksPeer(keys []Key) bool {
-	return v.peer != nil && (len(v.peer.roots) > 0 || slices.ContainsFunc(keys, func(k Key) bool { return k.m != nil && k.m.kind.algorithm == MTLS }))
-}
-
 // judge reports whether the client of m is one of the subjects. No header of the message is looked at: whoever is not the
 // proxy could have written it.
 func (p *peerRule) judge(m *Message, keys []Key, now time.Time, trace *Explanation) Reason {

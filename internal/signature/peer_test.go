@@ -30,8 +30,8 @@ func TestMTLS(t *testing.T) {
 	_, serverLeaf, serverAuthority := certified(t, "hooks", server)
 	_, oldLeaf, oldAuthority := certified(t, "hooks", old)
 	v := compileTest(t, Spec{Algorithm: MTLS, Subjects: []string{"spiffe://bank.example/webhooks", "CN=hooks"}, ID: &IDSpec{ValueSpec: ValueSpec{JSON: "id"}}})
-	if !v.WantsPeer() || v.ChecksPeer(nil) || !v.ChecksPeer(parseKeys(t, v, authority)) {
-		t.Error("what the verifier asks of the connection")
+	if !v.WantsPeer() {
+		t.Error("the verifier asks for no certificate")
 	}
 	for _, c := range []struct {
 		name, principal, certificate string
