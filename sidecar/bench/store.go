@@ -10,6 +10,9 @@ import (
 	"github.com/sidehook/sidehook/sidecar/envoytest"
 )
 
+// storedFlight is the default of delivery.max_in_flight.
+const storedFlight = 8
+
 // storedSource are the fields of a source in STORE whose app listens at addr, with so many events at one time and more settings of
 // its delivery.
 func storedSource(addr string, flight int, more map[string]any) map[string]any {
@@ -32,9 +35,9 @@ func storeGate(ctx context.Context, s settings, b bounds, folder string, out *re
 	}
 	g.ways = []*way{
 		{name: "allow-all", dropLog: true},
-		{name: "STORE, app away", source: storedSource(away[0], deliverWorkers, nil),
+		{name: "STORE, app away", source: storedSource(away[0], storedFlight, nil),
 			settled: inboxv1.EventState_EVENT_STATE_STORED, patience: settleTime},
-		{name: "STORE, app there", source: storedSource(g.appAddr, deliverWorkers, nil),
+		{name: "STORE, app there", source: storedSource(g.appAddr, storedFlight, nil),
 			settled: inboxv1.EventState_EVENT_STATE_DONE, patience: time.Minute},
 	}
 	if err := g.run(ctx); err != nil {
