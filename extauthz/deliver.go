@@ -45,18 +45,18 @@ var (
 	errNoTenantKey = errors.New("the tenant's secret cannot be had")
 )
 
-// DeliveryRequest makes the request of one attempt to deliver an event of the source in STORE. headers are those that were
-// stored, with the pseudo fields ":method", ":path" and ":authority" in front. It changes neither headers nor body, and keeps nothing
+// DeliveryRequest makes the request of one attempt to deliver an event of the source in STORE. headers are its
+// StoredEvent.Fields. It changes neither headers nor body, and keeps nothing
 // of them beyond the result.
 func (s *Source) DeliveryRequest(headers []signature.Field, body []byte, d DeliveryInfo, now time.Time) (DeliveryRequest, error) {
 	r := DeliveryRequest{Header: make([]signature.Field, 0, len(headers)+8)}
 	for _, f := range headers {
 		switch {
-		case f.Name == ":method":
+		case f.Name == PseudoMethod:
 			r.Method = f.Value
-		case f.Name == ":path":
+		case f.Name == PseudoPath:
 			r.Target = f.Value
-		case f.Name == ":authority":
+		case f.Name == PseudoAuthority:
 			r.Host = f.Value
 		case strings.HasPrefix(f.Name, ":"), NeverKept(f.Name) != "":
 			// of another version, whose rules were others

@@ -27,6 +27,24 @@ type StoredEvent struct {
 	Received time.Time
 }
 
+// Names of the fields that stand before the headers of a stored event, for what of its request is no header; as in HTTP/2
+// (RFC 9113, section 8.3.1).
+const (
+	PseudoMethod    = ":method"
+	PseudoPath      = ":path"
+	PseudoAuthority = ":authority"
+)
+
+// Fields are the headers with the pseudo fields before them: what Source.DeliveryRequest makes the request of.
+func (e *StoredEvent) Fields() []signature.Field {
+	fields := make([]signature.Field, 0, len(e.Headers)+3)
+	fields = append(fields,
+		signature.Field{Name: PseudoMethod, Value: e.Method},
+		signature.Field{Name: PseudoPath, Value: e.Target},
+		signature.Field{Name: PseudoAuthority, Value: e.Authority})
+	return append(fields, e.Headers...)
+}
+
 // StoredRef names a stored event to its Keeper; the zero value names none.
 type StoredRef [12]byte
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/sidehook/sidehook/egress"
 	"github.com/sidehook/sidehook/extauthz"
-	"github.com/sidehook/sidehook/internal/signature"
 	"github.com/sidehook/sidehook/internal/store"
 	"github.com/sidehook/sidehook/sidecar/config"
 )
@@ -121,13 +120,8 @@ func (s *Sidecar) newStored(cfg *config.Config) (_ *stored, err error) {
 
 // Prepare implements extauthz.Keeper.
 func (k *stored) Prepare(e *extauthz.StoredEvent) (extauthz.Keeping, error) {
-	headers := make([]signature.Field, 0, len(e.Headers)+3)
-	headers = append(headers,
-		signature.Field{Name: pseudoMethod, Value: e.Method},
-		signature.Field{Name: pseudoPath, Value: e.Target},
-		signature.Field{Name: pseudoAuthority, Value: e.Authority})
 	a, err := k.outbox.Prepare(&egress.Event{
-		ID: e.Shown, Unindexed: true, Tenant: e.Key.Tenant, Type: e.Type, Headers: append(headers, e.Headers...), Body: e.Body,
+		ID: e.Shown, Unindexed: true, Tenant: e.Key.Tenant, Type: e.Type, Headers: e.Fields(), Body: e.Body,
 		Content: sha256.Sum256(e.Body), // what is left of the body when it is gone
 		Order:   e.Order, Accepted: e.Received,
 	}, []egress.Target{{Endpoint: e.Key.Source}})

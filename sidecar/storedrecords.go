@@ -11,13 +11,6 @@ import (
 	"github.com/sidehook/sidehook/extauthz"
 )
 
-// Pseudo fields before the headers of a stored event: what of the request is no header.
-const (
-	pseudoMethod    = ":method"
-	pseudoPath      = ":path"
-	pseudoAuthority = ":authority"
-)
-
 // storedRecords shows the outbox of the stored events as the inbox's admin API knows them.
 type storedRecords struct{ records egress.Records }
 
@@ -78,11 +71,11 @@ func (r storedRecords) Get(ctx context.Context, ref extauthz.StoredRef) (extauth
 	}
 	for _, h := range d.Event.Headers {
 		switch h.Name {
-		case pseudoMethod:
+		case extauthz.PseudoMethod:
 			detail.Method = h.Value
-		case pseudoPath:
+		case extauthz.PseudoPath:
 			detail.Target = h.Value
-		case pseudoAuthority:
+		case extauthz.PseudoAuthority:
 			detail.Authority = h.Value
 		default:
 			detail.Headers = append(detail.Headers, h)
