@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +29,12 @@ func (b *bound) unsignedHandshake(req *request, from sender, now time.Time) (d d
 		return twitterHandshake(req, from, now)
 	case HandshakeCloudEvents:
 		return cloudEventsHandshake(req)
+	case HandshakeWorldline:
+		return worldlineHandshake(req)
+	case HandshakeEBay:
+		return b.ebayHandshake(req)
 	case HandshakeHead:
-		// Trello, "Webhooks": "a HEAD request to the callbackURL", which wants 200. Mandrill does the same.
+		// Trello, "Webhooks": "a HEAD request to the callbackURL", which wants 200. Mandrill and Intercom do the same.
 		if req.method == http.MethodHead {
 			return textAnswer(""), true
 		}
@@ -159,6 +165,30 @@ func cloudEventsHandshake(req *request) (d decision, ok bool) {
 	d = textAnswer("")
 	d.set = headerValues{{"allow", http.MethodPost}, {"webhook-allowed-origin", strings.Clone(origin)}, {"webhook-allowed-rate", rate}}
 	return d, true
+}
+
+// worldlineHandshake: Worldline Connect, "Webhooks", and its plugins for shops: a GET with a text in a header, which is the body
+// of the answer.
+func worldlineHandshake(req *request) (d decision, ok bool) {
+	text := req.only("x-gcs-webhooks-endpoint-verification")
+	if req.method != http.MethodGet || !harmless(text) {
+		return decision{}, false
+	}
+	return textAnswer(text), true
+}
+
+// ebayHandshake: eBay, "Marketplace user account deletion", challenge code: the answer to a GET is the SHA-256 of the code, the
+// verification token and the URL, as both stand in the form. A source without the token answers nothing.
+func (b *bound) ebayHandshake(req *request) (d decision, ok bool) {
+	if req.method != http.MethodGet || len(b.source.HandshakeToken) == 0 || b.origin == "" {
+		return decision{}, false
+	}
+	code := req.challenge("challenge_code")
+	if !harmless(code) {
+		return decision{}, false
+	}
+	sum := sha256.Sum256(slices.Concat([]byte(code), b.source.HandshakeToken, []byte(b.origin), []byte(req.path())))
+	return jsonAnswer(`{"challengeResponse":"` + hex.EncodeToString(sum[:]) + `"}`), true
 }
 
 // isHost reports whether s has the characters and the length of a DNS name.

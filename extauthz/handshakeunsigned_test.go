@@ -51,6 +51,11 @@ func unsignedSources(t testing.TB) *Sources {
 		source("monday", HandshakeMonday, testSecret, token),
 		source("notion", HandshakeNotion, testSecret, hmac("x-notion-signature", signature.Hex, "sha256=")),
 		source("trello", HandshakeHead, testSecret, hmac("x-trello-webhook", signature.Base64, "")),
+		source("worldline", HandshakeWorldline, testSecret, hmac("x-gcs-signature", signature.Base64, "")),
+		source("ebay", HandshakeEBay, testSecret, token, func(s *Source) {
+			s.HandshakeToken, s.PublicURL = []byte("71745723-d031-455c-bfa5-f90d11b4f20a-verif"), "https://shop.example.com/"
+		}),
+		source("ebay-without", HandshakeEBay, testSecret, token, func(s *Source) { s.PublicURL = "https://shop.example.com" }),
 	})
 }
 
@@ -107,6 +112,11 @@ func TestHandshakeUnsignedAnswers(t *testing.T) {
 	const (
 		mondayBody = `{"challenge":"3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"}`        // monday.com, "Webhooks"
 		notionBody = `{"verification_token":"secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl"}` // Notion, "Webhooks"
+	)
+	const (
+		ebayCode = "a8628072-3d33-45ee-9004-bee86830a22d"
+		// printf %s CODE TOKEN https://shop.example.com/hooks/ebay | sha256sum
+		ebayWants = `{"challengeResponse":"4df80d839f3373f03fcd36c3e285e9831026fc1df9b30b2fbab4d55c104cf5d6"}`
 	)
 	origin := [2]string{"webhook-request-origin", "eventemitter.example.com"}
 	consent := func(rate string) answer {
@@ -184,6 +194,17 @@ func TestHandshakeUnsignedAnswers(t *testing.T) {
 		{"notion, no token", unsignedPost("/hooks/notion", `{"verification_token":""}`), missing},
 		{"trello", bare("HEAD", "/hooks/trello"), text("")},
 		{"trello, by GET", bare("GET", "/hooks/trello"), missing},
+		{"worldline", bare("GET", "/hooks/worldline", [2]string{"x-gcs-webhooks-endpoint-verification", "e8c4f1d2-1b7a"}), text("e8c4f1d2-1b7a")},
+		{"worldline, by POST", bare("POST", "/hooks/worldline", [2]string{"x-gcs-webhooks-endpoint-verification", "a"}), missing},
+		{"worldline, two", bare("GET", "/hooks/worldline", [2]string{"x-gcs-webhooks-endpoint-verification", "a"}, [2]string{"x-gcs-webhooks-endpoint-verification", "b"}), missing},
+		{"worldline, markup", bare("GET", "/hooks/worldline", [2]string{"x-gcs-webhooks-endpoint-verification", "<b>"}), missing},
+		{"worldline, none", bare("GET", "/hooks/worldline"), missing},
+		{"ebay", bare("GET", "/hooks/ebay?challenge_code="+ebayCode), json(ebayWants)},
+		{"ebay, by POST", bare("POST", "/hooks/ebay?challenge_code="+ebayCode), missing},
+		{"ebay, twice", bare("GET", "/hooks/ebay?challenge_code=a&challenge_code=b"), missing},
+		{"ebay, markup", bare("GET", "/hooks/ebay?challenge_code=%3Cb%3E"), missing},
+		{"ebay, none", bare("GET", "/hooks/ebay"), missing},
+		{"ebay, without its token", bare("GET", "/hooks/ebay-without?challenge_code="+ebayCode), missing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -223,6 +244,9 @@ func TestHandshakeUnsignedPace(t *testing.T) {
 				"monday":  unsignedPost("/hooks/monday", `{"challenge":"abc"}`),
 				"notion":  unsignedPost("/hooks/notion", `{"verification_token":"abc"}`),
 				"trello":  bare(http.MethodHead, "/hooks/trello"),
+				"ebay":    bare(http.MethodGet, "/hooks/ebay?challenge_code=abc"),
+
+				"worldline": bare(http.MethodGet, "/hooks/worldline", [2]string{"x-gcs-webhooks-endpoint-verification", "abc"}),
 			} {
 				if a := g.ask(h); a.status != 200 {
 					t.Errorf("%s, first of the second: %+v", name, a)

@@ -26,7 +26,7 @@ var handshakesByName = map[string]Handshake{
 	"": HandshakeNone, "slack": HandshakeSlack, "meta": HandshakeMeta, "twitch": HandshakeTwitch, "zoom": HandshakeZoom,
 	"discord": HandshakeDiscord, "graph": HandshakeGraph, "dropbox": HandshakeDropbox, "asana": HandshakeAsana, "xero": HandshakeXero,
 	"okta": HandshakeOkta, "twitter": HandshakeTwitter, "cloudevents": HandshakeCloudEvents, "head": HandshakeHead,
-	"monday": HandshakeMonday, "notion": HandshakeNotion,
+	"monday": HandshakeMonday, "notion": HandshakeNotion, "worldline": HandshakeWorldline, "ebay": HandshakeEBay,
 }
 
 // example is a message that a provider's row accepts.

@@ -58,11 +58,13 @@ const (
 	HandshakeOkta
 	HandshakeTwitter
 	HandshakeCloudEvents
-	// HandshakeHead is that of providers that send a HEAD request and want 200: Trello, Mandrill.
+	// HandshakeHead is that of providers that send a HEAD request and want 200: Trello, Mandrill, Intercom.
 	HandshakeHead
 	HandshakeMonday
 	// HandshakeNotion brings the secret, and wants 200.
 	HandshakeNotion
+	HandshakeWorldline
+	HandshakeEBay
 )
 
 // Mode says what becomes of a verified event. The zero value is invalid.
@@ -133,7 +135,7 @@ type Source struct {
 	RefusalStatus int
 	Reply         Reply
 	Handshake     Handshake
-	// HandshakeToken is Meta's verify token.
+	// HandshakeToken is the verify token of Meta, or of eBay.
 	HandshakeToken []byte
 	// UnsignedHandshake permits to answer Slack's challenge without a signature.
 	UnsignedHandshake bool

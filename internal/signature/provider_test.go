@@ -14,7 +14,7 @@ func TestProviders(t *testing.T) {
 	if _, ok := ProviderByName("Stripe"); ok {
 		t.Error("a name of another case is found")
 	}
-	handshakes := []string{"", "slack", "meta", "twitch", "zoom", "discord", "graph", "dropbox", "asana", "xero", "okta", "twitter", "cloudevents", "head", "monday", "notion"}
+	handshakes := []string{"", "slack", "meta", "twitch", "zoom", "discord", "graph", "dropbox", "asana", "xero", "okta", "twitter", "cloudevents", "head", "monday", "notion", "worldline", "ebay"}
 	topics := []string{"signature", "id", "type", "object", "live", "events", "retries", "deadline", "handshake", "reply"}
 	for _, p := range Providers() {
 		v := p.Verifier()

@@ -50,6 +50,8 @@ var handshakes = map[string]extauthz.Handshake{
 	"head":        extauthz.HandshakeHead,
 	"monday":      extauthz.HandshakeMonday,
 	"notion":      extauthz.HandshakeNotion,
+	"worldline":   extauthz.HandshakeWorldline,
+	"ebay":        extauthz.HandshakeEBay,
 }
 
 // handshakeMethods are the methods of the challenges that do not come by POST, as events do.
@@ -60,6 +62,8 @@ var handshakeMethods = map[extauthz.Handshake]string{
 	extauthz.HandshakeTwitter:     "GET",
 	extauthz.HandshakeCloudEvents: "OPTIONS",
 	extauthz.HandshakeHead:        "HEAD",
+	extauthz.HandshakeWorldline:   "GET",
+	extauthz.HandshakeEBay:        "GET",
 }
 
 // preset returns the kind of a source. What is wrong is noted; the result is usable all the same.

@@ -85,7 +85,7 @@ func TestProviderFacts(t *testing.T) {
 				t.Errorf("source (-want +got):\n%s", diff)
 			}
 			for _, w := range c.Warnings {
-				if p.Handshake != "meta" { // it wants a verify token
+				if p.Handshake != "meta" && p.Handshake != "ebay" { // they want a verify token
 					t.Errorf("a preset by itself gives a warning: %v", w)
 				}
 			}
@@ -171,6 +171,17 @@ func TestProviderRules(t *testing.T) {
 			name:   "Meta with its token",
 			fields: "provider: meta, secrets: [{value: 0123456789abcdef}], handshake: {verify_token: {value: 0123456789abcdef}}",
 			warns:  []string{source + `.handshake.verify_token.value: source "a": the secret stands`},
+		},
+		{
+			name:   "eBay with its token, which goes into one hash with the URL",
+			fields: "provider: ebay, secrets: [{value: '-----BEGIN PUBLIC KEY-----MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEZhhxXKtR+TOvtDbgTPCkSof02qgBB7IsYOyf76ilExJ/upAa/vKIKheOoCyOpcLmi4t0b4uepb7LLjmMr90FUg==-----END PUBLIC KEY-----'}], handshake: {verify_token: {value: 0123456789abcdef}}",
+			errs:   []string{source + ".public_url: is required: ebay signs the URL that it calls"},
+			warns:  []string{source + `.handshake.verify_token.value: source "a": the secret stands`},
+		},
+		{
+			name:   "eBay without its token",
+			fields: "provider: ebay, secrets: [{value: '-----BEGIN PUBLIC KEY-----MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEZhhxXKtR+TOvtDbgTPCkSof02qgBB7IsYOyf76ilExJ/upAa/vKIKheOoCyOpcLmi4t0b4uepb7LLjmMr90FUg==-----END PUBLIC KEY-----'}], public_url: https://shop.example.com",
+			warns:  []string{source + `.handshake: source "a": without verify_token eBay's challenge is refused`},
 		},
 		{
 			name:   "Meta by POST alone",

@@ -176,7 +176,7 @@ func TestRules(t *testing.T) {
 			config: gateWith(custom + "  handshake: {unsigned: true, verify_token: {env: CONFIG_TEST_STRONG}}\n"),
 			errs: []string{
 				source + ".handshake.unsigned: is for slack alone: what other senders leave unsigned is answered without it",
-				source + ".handshake.verify_token: is for meta alone: other senders have none",
+				source + ".handshake.verify_token: is for meta and ebay: other senders have none",
 			},
 		},
 		{

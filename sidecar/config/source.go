@@ -194,7 +194,8 @@ func (l *loader) checkLoss(path string, m *configv1.Source, p preset) {
 
 // publicURL checks the origin that the sender signs and returns it as requests are appended to it.
 func (l *loader) publicURL(path string, m *configv1.Source, p preset) string {
-	needed := p.verifier != nil && p.verifier.NeedsURL()
+	ebay := p.handshake == extauthz.HandshakeEBay // its challenge covers the URL
+	needed := p.verifier != nil && p.verifier.NeedsURL() || ebay && m.GetHandshake().GetVerifyToken() != nil
 	if m.GetPublicUrl() == "" {
 		if needed {
 			l.errorf(path, "is required: %s signs the URL that it calls; write its origin as the sender knows it, "+
@@ -207,7 +208,7 @@ func (l *loader) publicURL(path string, m *configv1.Source, p preset) string {
 		l.errorf(path, "%s: %v", quote(m.GetPublicUrl()), err)
 		return ""
 	}
-	if !needed {
+	if !needed && !ebay {
 		l.warnf(path, "has no effect: this sender does not sign the URL")
 	}
 	m.PublicUrl = origin
@@ -230,7 +231,7 @@ func parseOrigin(s string) (string, error) {
 	return strings.TrimSuffix(s, "/"), nil
 }
 
-// handshake checks what a handshake needs and returns Meta's verify token.
+// handshake checks what a handshake needs and returns the verify token of Meta or eBay.
 func (l *loader) handshake(path, owner string, m *configv1.Source, p preset) []byte {
 	h := m.GetHandshake()
 	if h.GetUnsigned() && p.handshake != extauthz.HandshakeSlack {
@@ -239,14 +240,15 @@ func (l *loader) handshake(path, owner string, m *configv1.Source, p preset) []b
 	if method, by := m.GetMatch().GetMethod(), handshakeMethods[p.handshake]; by != "" && method != "" && method != by {
 		l.warnf(path, "%s: the challenge of %s comes by %s, which match.method: %s keeps from this source", owner, p.name, by, method)
 	}
+	takes := map[extauthz.Handshake]string{extauthz.HandshakeMeta: "Meta", extauthz.HandshakeEBay: "eBay"}[p.handshake]
 	if h.GetVerifyToken() == nil {
-		if p.handshake == extauthz.HandshakeMeta {
-			l.warnf(path, "%s: without verify_token Meta's challenge is refused, and its form does not accept the URL", owner)
+		if takes != "" {
+			l.warnf(path, "%s: without verify_token %s's challenge is refused, and its form does not accept the URL", owner, takes)
 		}
 		return nil
 	}
-	if p.handshake != extauthz.HandshakeMeta {
-		l.errorf(path+".verify_token", "is for meta alone: other senders have none")
+	if takes == "" {
+		l.errorf(path+".verify_token", "is for meta and ebay: other senders have none")
 		return nil
 	}
 	return l.token(path+".verify_token", owner, h.GetVerifyToken()).Bytes()

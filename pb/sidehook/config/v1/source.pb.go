@@ -335,7 +335,7 @@ type Source struct {
 	Dedupe *Dedupe `protobuf:"bytes,16,opt,name=dedupe,proto3" json:"dedupe,omitempty"`
 	// The origin that the sender knows, and a path before the request's own if the gateway strips one:
 	// https://hooks.example.com or https://example.com/hooks. Required where the signature covers the URL (twilio, square,
-	// hubspot), without effect elsewhere. A fragment is dropped.
+	// hubspot) and for ebay's handshake, without effect elsewhere. A fragment is dropped.
 	PublicUrl string `protobuf:"bytes,17,opt,name=public_url,json=publicUrl,proto3" json:"public_url,omitempty"`
 	// Whether a refusal refuses. Default: ENFORCE.
 	Enforce Enforce `protobuf:"varint,18,opt,name=enforce,proto3,enum=sidehook.config.v1.Enforce" json:"enforce,omitempty"`
@@ -1287,7 +1287,8 @@ func (x *Reply) GetBody() string {
 // Handshake is what the gate must know to answer a provider's challenge in the app's place.
 type Handshake struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The verify token that was typed into Meta's form. Required for meta to answer its challenge; refused for others.
+	// The verify token that was typed into the form of Meta or eBay. Required for meta and ebay to have their challenge answered,
+	// and with ebay public_url is then required too; refused for others.
 	VerifyToken *Secret `protobuf:"bytes,1,opt,name=verify_token,json=verifyToken,proto3" json:"verify_token,omitempty"`
 	// Answers a challenge that bears no signature at all, at most one a second. For slack; refused for others.
 	// Default: false, only a signed one is answered.
