@@ -12,7 +12,7 @@ import (
 	"github.com/sidehook/sidehook/internal/store"
 )
 
-// maxDueScan bounds the rows of dueBucket and chainBucket that a listing sorts: an endpoint has about as many at most, unless more were
+// maxDueScan bounds the rows of dueBucket and chainBucket that a listing sorts: more wait only at an app, or where they were
 // redelivered; then all deliveries are gone over.
 const maxDueScan = 200_000
 

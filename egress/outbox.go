@@ -257,9 +257,10 @@ type Outbox interface {
 	// the store logs it as interrupted. It rides with some later commit.
 	Mark(d *Delivery, at time.Time, trigger Trigger)
 
-	// Settle writes s and calls done once, not before it is on disk: nil, or the error (see store.Fatal) after which it may not be. It starts a
-	// commit where none runs. done must not block. A delivery that was ended meanwhile (discarded, cancelled) keeps that
-	// state unless it was delivered, and the attempt is logged. Settle does not give up on a full disk: it tries until it is written.
+	// Settle writes s and calls done once, not before it is on disk: nil, or the error (see store.Fatal) after which it may not
+	// be. It starts a commit where none runs. done must not block. A delivery that was ended meanwhile (discarded, cancelled)
+	// keeps that state unless it was delivered, and the attempt is logged. Settle does not give up on a full disk: it tries until
+	// it is written.
 	Settle(s *Settlement, done func(error))
 
 	// SetHealth writes an endpoint's health and returns once it is on disk.
@@ -269,8 +270,8 @@ type Outbox interface {
 	Healths() (map[string]Health, error)
 }
 
-// Changes tells the dispatcher what happened in the outbox beside what it did itself. Its methods are called after the write is on disk, must not block,
-// and may be called from the committer's goroutine.
+// Changes tells the dispatcher what happened in the outbox beside what it did itself. Its methods are called after the write is
+// on disk, must not block, and may be called from the committer's goroutine.
 type Changes interface {
 	// Accepted: ds wait now and are due: new ones, and those before which others of their Event.Order have come to their end.
 	// It is not called after the done of a Settle of one of them.

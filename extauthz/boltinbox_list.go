@@ -138,8 +138,9 @@ func (b *BoltInbox) Get(key Key) (Record, error) {
 	return record, nil
 }
 
-// Release lets the next delivery of key through once, whatever the row's state (an IGNORED one too, though its type is left
-// out still); it returns ErrNotFound if there is none. It returns once that is on disk. If the app is at work on the event now, it gets it twice.
+// Release lets the next delivery of key through once, whatever the row's state (one that was set aside too, though its rule
+// stands); it returns ErrNotFound if there is none. It returns once that is on disk. If the app is at work on the event now, or
+// is still to get it, it gets it twice.
 func (b *BoltInbox) Release(ctx context.Context, key Key) error {
 	op := &releaseOp{b: b, key: key, answered: make(chan error, 1)}
 	return b.change(ctx, "release", key, op, op.answered)

@@ -30,10 +30,10 @@ var (
 	keyWords      = []string{"access", "account", "api", "app", "auth", "client", "encryption", "functions", "master", "private", "secret", "shared", "signing", "subscription"}
 )
 
-// KeptHeaders returns what is kept, of the headers of a request that was verified with keys, for the app: all but those that are about a
-// connection, are ours or the mesh's, or bear a secret. What the source's scheme reads is kept unless it is a secret itself;
-// StoreHeaders are kept as far as NeverKept and the secrets allow. Names are in lower case; the result is a slice of its own,
-// in the same order.
+// KeptHeaders returns what is kept, of the headers of a request that was verified with keys, for the app: all but those that
+// are about a connection, are ours or the mesh's, or bear a secret. What the source's scheme reads is kept unless it is a
+// secret itself; StoreHeaders are kept as far as NeverKept and the secrets allow. Names are in lower case; the result is a
+// slice of its own, in the same order.
 func (s *Source) KeptHeaders(header []signature.Field, keys []signature.Key) []signature.Field {
 	bearsSecret := func(value string) bool {
 		return slices.ContainsFunc(keys, func(k signature.Key) bool { return k.Within(value) })

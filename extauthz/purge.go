@@ -40,8 +40,9 @@ type PurgerConfig struct {
 
 // Purger ends what time has ended: claims under HOLD whose lease ran out become UNKNOWN, and rows are deleted once
 // their source's retention has passed since they were last seen. A running lease, an UNKNOWN claim, and one whose event the
-// app may still get are never deleted; a claim under RETRY whose lease has ended is free for the next delivery with or without its row, and goes
-// like the rest. It deletes only the very row that it read, and nothing while the clock is in doubt (see clock.Guard).
+// app may still get are never deleted; a claim under RETRY whose lease has ended is free for the next delivery with or without
+// its row, and goes like the rest. It deletes only the very row that it read, and nothing while the clock is in doubt (see
+// clock.Guard).
 type Purger struct {
 	inbox    *BoltInbox
 	interval time.Duration

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tenantName is the contract's spelling of a tenant, in a language of its own.
+// tenantName is what a tenant may be called, in a language of its own.
 var tenantName = regexp.MustCompile(`\A[A-Za-z0-9._-]{1,128}\z`)
 
 func TestMatchTenant(t *testing.T) {

@@ -32,8 +32,8 @@ const (
 	pollEvery = 20 * time.Millisecond
 )
 
-// config is the whole configuration of sidehook: four sources, one of which is in STORE, and one endpoint, each with a secret in a file. The
-// filter lets through what nobody would in earnest, a customer on this very machine, and that address alone.
+// config is the whole configuration of sidehook: four sources, one of which is in STORE, and one endpoint, each with a secret
+// in a file. The filter lets through what nobody would in earnest, a customer on this very machine, and that address alone.
 const config = `store:
   bolt: {path: %[1]s/store, volume: EPHEMERAL}
 extauthz:

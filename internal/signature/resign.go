@@ -92,9 +92,9 @@ func (k Key) signs() bool { return k.m != nil && (k.m.kind.symmetric() || k.m.si
 
 // Resign returns the header of a message that once was verified, with fresh signatures and a fresh time in place of those that it
 // came with; id and all else stay. It is signed under the header names that it came with, each with the first of keys that is
-// in force and fits; where it has none, as secrets are not kept, under those of the first key. The fields that were made are the last ones,
-// from index made on. The header of m is not changed. ErrCannotSign, wrapped, where CanSign says so, where no key is in force,
-// and where something that is signed is missing.
+// in force and fits; where it has none, as secrets are not kept, under those of the first key. The fields that were made are
+// the last ones, from index made on. The header of m is not changed. ErrCannotSign, wrapped, where CanSign says so, where no
+// key is in force, and where something that is signed is missing.
 func (v *Verifier) Resign(m *Message, keys []Key, now time.Time) (header []Field, made int, err error) {
 	if v.beside != nil {
 		return nil, 0, v.CanSign(keys)

@@ -85,8 +85,8 @@ func (r *report) protoyamlError(err error) {
 	}
 }
 
-// validate holds message, which stands at the path at, to the rules in its schema. The validator is not kept: a configuration is read seldom, and the
-// programs that the rules compile to are larger than all that comes of it.
+// validate holds message, which stands at the path at, to the rules in its schema. The validator is not kept: a configuration
+// is read seldom, and the programs that the rules compile to are larger than all that comes of it.
 func validate(message proto.Message, at string, r *report) {
 	validator, err := protovalidate.New()
 	if err != nil {
