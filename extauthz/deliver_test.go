@@ -342,7 +342,7 @@ func TestSourceOrder(t *testing.T) {
 		header, body string
 		want         string
 	}{
-		{"JSON in a form", OrderBy{JSON: path}, "a", "payload=%7B%22repository%22%3A%7B%22full_name%22%3A%22a%2Fb%22%7D%7D", "a/b"},
+		{"GitHub's JSON in a form", OrderBy{JSON: path}, "a", "payload=%7B%22repository%22%3A%7B%22full_name%22%3A%22a%2Fb%22%7D%7D", "a/b"},
 		{"no order", OrderBy{}, "a", `{"repository":{"full_name":"a/b"}}`, ""},
 		{"a header", OrderBy{Header: "x-key"}, "a", "", "a"},
 		{"a header that is not there", OrderBy{Header: "x-other"}, "a", "", ""},
@@ -351,13 +351,13 @@ func TestSourceOrder(t *testing.T) {
 		{"no JSON", OrderBy{JSON: path}, "a", "a=b", ""},
 		{"a long key", OrderBy{Header: "x-key"}, long, "", fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(long)))},
 	} {
-		provider := "github"
+		contentType := "application/json"
 		if strings.HasPrefix(c.body, "payload=") {
-			provider = "travis" // whose document is a field of a form
+			contentType = "application/x-www-form-urlencoded"
 		}
-		s := keptSource(t, provider)
+		s := keptSource(t, "github")
 		s.OrderBy = c.by
-		req := &request{header: fieldsOf("x-key: "+c.header, "content-type: application/x-www-form-urlencoded"), body: []byte(c.body)}
+		req := &request{header: fieldsOf("x-key: "+c.header, "content-type: "+contentType), body: []byte(c.body)}
 		if got := s.order(req); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
