@@ -189,9 +189,14 @@ func TestCheckBareMessages(t *testing.T) {
 // gzipped is what a body of n zero bytes is zipped to.
 func gzipped(t testing.TB, n int) string {
 	t.Helper()
+	return gzipOf(t, make([]byte, n))
+}
+
+func gzipOf(t testing.TB, plain []byte) string {
+	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
-	if _, err := z.Write(make([]byte, n)); err != nil {
+	if _, err := z.Write(plain); err != nil {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {

@@ -88,16 +88,16 @@ func (b *bound) tenant(path string) (tenant string, ok bool) {
 	return "", ok
 }
 
-// named returns the tenant that a verified message of the tenant's own path names. ok is false where the two differ, and
+// named returns the tenant that a verified message of the tenant's own path names; msg is req's. ok is false where the two differ, and
 // where the name is none.
-func (b *bound) named(req *request, path string) (tenant string, ok bool) {
+func (b *bound) named(req *request, msg *signature.Message, path string) (tenant string, ok bool) {
 	in := &b.source.Tenant
 	var value string
 	switch {
 	case in.Header != "":
 		value = req.get(in.Header)
 	case !in.JSON.IsZero():
-		value, _ = in.JSON.Find(req.body)
+		value, _ = in.JSON.Find(b.source.Verifier.Document(msg))
 	default:
 		return path, true
 	}

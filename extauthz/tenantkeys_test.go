@@ -188,6 +188,13 @@ func TestTenantOfTheMessage(t *testing.T) {
 	inBody := func(s *Source) { s.Tenant = TenantValue{JSON: account} }
 	inHeader := func(s *Source) { s.Tenant = TenantValue{Header: "webhook-id"} } // which testScheme signs
 	byPath := func(change func(*Source)) *Source { return tenantSource(t, dir, change) }
+	decoded, inForm := testScheme, testScheme
+	decoded.Body, inForm.Document = signature.Decoded, "payload"
+	plain := hook{id: "evt_1", at: time.Now(), body: `{"account":"acme"}`, secret: testSecret}
+	zipped := hook{id: plain.id, at: plain.at, body: gzipOf(t, []byte(plain.body)), drop: []string{"webhook-signature"},
+		headers: [][2]string{{"webhook-signature", plain.sign()}, {"content-encoding", "gzip"}}}
+	form := hook{body: "payload=%7B%22account%22%3A%22acme%22%7D", drop: []string{"content-type"},
+		headers: [][2]string{{"content-type", "application/x-www-form-urlencoded"}}}
 	alone := func(change func(*Source)) *Source { return signedSource(t, "hooks", change) }
 	for _, tt := range []struct {
 		name   string
@@ -201,6 +208,8 @@ func TestTenantOfTheMessage(t *testing.T) {
 		{"body with no name", alone(inBody), hook{body: `{"account":"a/b"}`}, "unknown_tenant"},
 		{"body with a name too long", alone(inBody), hook{body: `{"account":"` + strings.Repeat("a", MaxTenantLen+1) + `"}`}, "unknown_tenant"},
 		{"body that is forged", alone(inBody), hook{body: `{"account":"acme"}`, secret: "guess of a guess"}, "bad_signature"},
+		{"body that is zipped", sourceOf(t, "hooks", decoded, inBody), zipped, "acme"},
+		{"body in a form", sourceOf(t, "hooks", inForm, inBody), form, "acme"},
 		{"header", alone(inHeader), hook{id: "acme"}, "acme"},
 		{"path and body agree", byPath(inBody), hook{body: `{"account":"acme"}`}, "acme"},
 		// The secret of one tenant, and a message that says that it is another's.

@@ -132,7 +132,7 @@ func (b *bound) verify(ctx context.Context, keys KeySource, req *request, from s
 		if verdict.ID == "" && b.source.RequireID {
 			return verified{}, decision{reason: ReasonMissingID}
 		}
-		tenant, ok := b.named(req, from.tenant)
+		tenant, ok := b.named(req, &msg, from.tenant)
 		if !ok {
 			return verified{}, decision{reason: ReasonUnknownTenant}
 		}
