@@ -2,6 +2,7 @@ package signature
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -220,5 +221,33 @@ func TestHeaderUse(t *testing.T) {
 		if got.Read != c.read || got.Signature != c.signature || got.Secret != c.secret {
 			t.Errorf("%s of %s: %+v", c.header, c.provider, got)
 		}
+	}
+}
+
+// TestResignZipped: where the sender signs what comes out of a zipped body, that is signed again, and the body stays zipped.
+func TestResignZipped(t *testing.T) {
+	t.Parallel()
+	v, err := Compile(Spec{
+		Algorithm: HMACSHA256, Signed: "{timestamp}.{body}", Body: Decoded, Signature: SignatureSpec{ValueSpec: ValueSpec{Header: "s"}, Encoding: Hex},
+		Timestamp: &TimestampSpec{ValueSpec: ValueSpec{Header: "t"}}, ID: &IDSpec{Hash: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := parseKeys(t, v, testSecret)
+	later := receivedAt.Add(30 * 24 * time.Hour)
+	m := Message{Body: zip(t, strings.NewReader(`{"a":1}`)), Header: headers("content-encoding: gzip", "t: 1", "s: 00"), MaxBody: 1 << 20}
+	m.Header, _, err = v.Resign(&m, keys, later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(m.Header), "content-encoding t s"; got != want {
+		t.Errorf("headers %s, want %s", got, want)
+	}
+	if got := m.Header[2].Value; got != formulaMAC("hex256", testSecret, fmt.Appendf(nil, `%d.{"a":1}`, later.Unix())) {
+		t.Errorf("signed as %s", got)
+	}
+	if got := v.Verify(&m, keys, later, time.Minute); got.Reason != ReasonOK {
+		t.Errorf("Verify: %s", got.Reason)
 	}
 }
