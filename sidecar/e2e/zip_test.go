@@ -24,6 +24,13 @@ const zipSources = `
     scheme: {algorithm: HMAC_SHA256, signature: {header: X-Signature}, id: {header: X-Id}, body: DECODED}
     secrets: [{file: FOLDER/github}]
     max_body: 64Ki
+  - name: stored
+    match: {path: /stored}
+    scheme: {algorithm: HMAC_SHA256, signature: {header: X-Signature}, id: {header: X-Id}, body: DECODED}
+    secrets: [{file: FOLDER/github}]
+    max_body: 64Ki
+    mode: STORE
+    delivery: {url: "http://APP", resign: true}
 `
 
 // decompressor is Envoy's filter that unzips requests.
@@ -76,10 +83,16 @@ func TestZippedBodies(t *testing.T) {
 		{"decoded, signed before", zipped(t, "/decoded", "z3", plain, false), 200, ""},
 		{"decoded, signed as sent", zipped(t, "/decoded", "z4", plain, true), 401, "bad_signature"},
 		{"decoded, a bomb", zipped(t, "/decoded", "z5", bomb, false), 413, "too_large"},
+		{"stored, signed before", zipped(t, "/stored", "z6", plain, false), 200, ""},
+		{"stored, a bomb", zipped(t, "/stored", "z7", bomb, false), 413, "too_large"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := x.post(test.message)
+			got, want := x.post(test.message), "thanks"
+			if test.word == "" && test.message.target == "/stored" {
+				want = storedForTheApp
+				x.awaitCalls(fmt.Sprint("z", i), 1)
+			}
 			calls := x.app.of(fmt.Sprint("z", i))
 			if test.word != "" {
 				if !got.is(test.status, test.word) || len(calls) != 0 {
@@ -87,8 +100,9 @@ func TestZippedBodies(t *testing.T) {
 				}
 				return
 			}
-			if got.body != "thanks" || len(calls) != 1 || !bytes.Equal(calls[0].body, test.message.body) {
-				t.Errorf("got %v, the app %d calls, want its answer and the bytes that were sent", got, len(calls))
+			if strings.TrimSpace(got.body) != want || len(calls) != 1 || !bytes.Equal(calls[0].body, test.message.body) ||
+				calls[0].header.Get("X-Signature") != test.message.header.Get("X-Signature") {
+				t.Errorf("got %v, the app %d calls, want %s and the bytes that were sent", got, len(calls), want)
 			}
 		})
 	}
