@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -39,6 +38,7 @@ type outage struct {
 
 	mu       sync.Mutex // covers all below
 	down     bool
+	refuses  bool             // it answers 500
 	requests int              // while it was down
 	taken    map[string][]int // the numbers of the events, by repository, as they came
 }
@@ -55,6 +55,9 @@ func (o *outage) Send(_ context.Context, e *egress.Endpoint, ev *egress.Event, a
 	if o.down {
 		o.requests++
 		return egress.Result{Outcome: egress.OutcomeConnectRefused}
+	}
+	if o.refuses {
+		return egress.Result{Outcome: egress.OutcomeServerError, Status: 500}
 	}
 	var body struct {
 		Number     int
@@ -103,11 +106,18 @@ extauthz:
 // openOutage runs it.
 func openOutage(t *testing.T, cfg *config.Config) *outage {
 	t.Helper()
+	return openOutageOn(t, cfg, new(storetest.Faults))
+}
+
+// openOutageOn runs it on a disk with faults.
+func openOutageOn(t *testing.T, cfg *config.Config, faults *storetest.Faults) *outage {
+	t.Helper()
 	o := &outage{
 		T: t, taken: make(map[string][]int),
 		Sidecar: &Sidecar{log: slog.New(slog.DiscardHandler), reg: prometheus.NewRegistry(), maxBody: minMessageBody},
 	}
 	o.current.Store(&loaded{cfg, time.Now()})
+	o.metrics.register(o.reg, "")
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -115,7 +125,7 @@ func openOutage(t *testing.T, cfg *config.Config) *outage {
 		}
 	}
 	var err error
-	o.store, err = store.Open(t.Context(), store.Options{Folder: cfg.Store.Path})
+	o.store, err = store.Open(t.Context(), store.Options{Folder: cfg.Store.Path, Commit: faults.Commit})
 	check(err)
 	o.gate, err = o.newGate(cfg)
 	check(err)
@@ -150,8 +160,16 @@ func openOutage(t *testing.T, cfg *config.Config) *outage {
 	return o
 }
 
-// push has GitHub send an event of a repository, as Envoy hands it on.
+// push has GitHub send an event of a repository, which is new.
 func (o *outage) push(repository, number int) {
+	o.Helper()
+	if got := o.post(repository, number); got != "stored" {
+		o.Errorf("event %d of repository %d got %q", number, repository, got)
+	}
+}
+
+// post has GitHub send an event of a repository, as Envoy hands it on, and returns the word of the answer.
+func (o *outage) post(repository, number int) string {
 	o.Helper()
 	body := fmt.Appendf(nil, `{"number":%d,"repository":{"id":%d}}`, number, repository)
 	mac := hmac.New(sha256.New, []byte(githubSecret))
@@ -171,9 +189,14 @@ func (o *outage) push(repository, number int) {
 			Size: int64(len(body)), RawBody: body, HeaderMap: &corev3.HeaderMap{Headers: headers},
 		}},
 	}})
-	if err != nil || res.GetStatus().GetCode() != int32(codes.PermissionDenied) || strings.TrimSpace(res.GetDeniedResponse().GetBody()) != `{"status":"stored"}` {
-		o.Errorf("push %s got %v, %v", id, res, err)
+	var answer struct{ Status string }
+	if err == nil {
+		err = json.Unmarshal([]byte(res.GetDeniedResponse().GetBody()), &answer)
 	}
+	if err != nil || res.GetStatus().GetCode() != int32(codes.PermissionDenied) {
+		o.Errorf("%s got %v, %v", id, res, err)
+	}
+	return answer.Status
 }
 
 // GitHub does not send again. The app is down for forty minutes, in which 3,000 events of many repositories come: none is lost,
@@ -234,7 +257,6 @@ func TestStoredFromTheReloadOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := openOutage(t, pass)
 		defer o.end()
-		o.metrics.register(prometheus.NewRegistry(), "")
 		o.apply(stored, nil)
 		for n := range 10 {
 			o.push(1, n)
