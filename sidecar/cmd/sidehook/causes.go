@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf16"
@@ -249,6 +250,11 @@ func specChanges(specs []signature.Spec) []specChange {
 			changed.Signature.Encoding = e
 			all = append(all, specChange{"the signature is written in " + string(e), changed})
 		}
+		if prefix := spec.Signature.Prefix; prefix != "" {
+			changed := spec
+			changed.Signature.Prefix = ""
+			all = append(all, specChange{fmt.Sprintf("the signature comes without %q before it", prefix), changed})
+		}
 		for _, a := range []signature.Algorithm{signature.HMACSHA1, signature.HMACSHA256, signature.HMACSHA384, signature.HMACSHA512} {
 			changed := spec
 			changed.Algorithm = a
@@ -261,8 +267,15 @@ func specChanges(specs []signature.Spec) []specChange {
 		all = append(all, form)
 		if spec.Signed != "{body}" {
 			changed := spec
-			changed.Signed = "{body}"
+			changed.Signed, changed.Timestamp = "{body}", nil // a time that is not signed is refused in a scheme
 			all = append(all, specChange{"the sender signs the body alone", changed})
+		}
+		if spec.Timestamp != nil {
+			for _, between := range []string{"", ".", ":", "|", "-", "_", "\n"} {
+				changed := spec
+				changed.Signed = "{timestamp}" + between + "{body}"
+				all = append(all, specChange{"the sender signs " + strconv.Quote(changed.Signed), changed})
+			}
 		}
 	}
 	return all

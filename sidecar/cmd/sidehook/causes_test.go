@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func TestLikelyCauses(t *testing.T) {
 	spec := signature.Spec{
 		Algorithm: signature.HMACSHA256,
 		Signed:    "{url}.{body}",
-		Signature: signature.SignatureSpec{ValueSpec: signature.ValueSpec{Header: "X-Sig"}},
+		Signature: signature.SignatureSpec{ValueSpec: signature.ValueSpec{Header: "X-Sig"}, Prefix: "sha256="},
 	}
 	for _, tc := range []struct {
 		name string
@@ -60,6 +61,7 @@ func TestLikelyCauses(t *testing.T) {
 			m.Header = []signature.Field{{Name: "content-encoding", Value: "gzip"}}
 		}, "before it is zipped"},
 		{"body alone is signed", func(s *signature.Spec, _ *signature.Message) { s.Signed = "{body}" }, nil, "the body alone"},
+		{"no prefix", func(s *signature.Spec, _ *signature.Message) { s.Signature.Prefix = "" }, nil, "without \"sha256=\" before it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -97,6 +99,44 @@ func TestLikelyCauses(t *testing.T) {
 				t.Errorf("causes %q, want the first alone: the others come to the same body", causes)
 			}
 		})
+	}
+}
+
+// TestCausesOfSignedTime: what is signed beside the time is tried out too, and the body without it.
+func TestCausesOfSignedTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	secrets := [][]byte{[]byte("topsecret-topsecret")}
+	spec := signature.Spec{
+		Algorithm: signature.HMACSHA256,
+		Signed:    "{timestamp}.{body}",
+		Signature: signature.SignatureSpec{ValueSpec: signature.ValueSpec{Header: "X-Sig"}},
+		Timestamp: &signature.TimestampSpec{ValueSpec: signature.ValueSpec{Header: "X-Time"}},
+	}
+	ours := compile(t, spec)
+	for form, want := range map[string]string{
+		"{timestamp}:{body}":  `the sender signs "{timestamp}:{body}"`,
+		"{timestamp}{body}":   `the sender signs "{timestamp}{body}"`,
+		"{timestamp}\n{body}": `the sender signs "{timestamp}\n{body}"`,
+		"{body}":              "the sender signs the body alone",
+	} {
+		theirs := spec
+		theirs.Signed = form
+		got := signature.Message{Method: "POST", Target: "/in", Body: []byte("{}")}
+		got.Header = []signature.Field{{Name: "X-Time", Value: strconv.FormatInt(now.Unix(), 10)}}
+		if form == "{body}" {
+			theirs.Timestamp = nil
+		}
+		v := compile(t, theirs)
+		fields, err := v.Sign(&got, parseKeys(v, secrets)[0], "", now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Header = append(got.Header, fields...)
+		s := &signed{specs: []signature.Spec{spec}, verifier: ours, secrets: secrets, keys: parseKeys(ours, secrets), message: got, now: now}
+		if causes := likelyCauses(s); len(causes) != 1 || causes[0].text != want {
+			t.Errorf("signed %q: causes %q, want %q alone", form, causes, want)
+		}
 	}
 }
 

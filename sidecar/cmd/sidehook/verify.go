@@ -98,7 +98,7 @@ func explainVerdict(w io.Writer, s *signed, v signature.Verdict) error {
 		}
 	}
 	switch v.Reason {
-	case signature.ReasonBadSignature:
+	case signature.ReasonBadSignature, signature.ReasonMalformedSignature:
 	case signature.ReasonTooOld, signature.ReasonTooNew, signature.ReasonBadTimestamp:
 		if text := unitCause(s); text != "" {
 			p.line("likely cause: %s", text)
@@ -114,7 +114,7 @@ func explainVerdict(w io.Writer, s *signed, v signature.Verdict) error {
 			p.line("  %s", parted(s.message.Body, c.signed))
 		}
 	}
-	if len(causes) == 0 {
+	if len(causes) == 0 && v.Reason == signature.ReasonBadSignature {
 		p.line("likely cause: another secret than the sender's, or a body that is not the one that was sent;")
 		p.line("no common change of the body, the URL, the secret's form or the encoding makes the signature match")
 	}
