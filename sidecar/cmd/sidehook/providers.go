@@ -44,7 +44,22 @@ func findProvider(name string) (*signature.Provider, error) {
 	if p, ok := signature.ProviderByName(name); ok {
 		return p, nil
 	}
-	return nil, usagef("no provider %q; sidehook providers lists them", name)
+	return nil, usagef("no provider %q; %s`sidehook providers` lists them", name, alike(name))
+}
+
+// alike names the providers in whose name or title a person may have found name; it is empty where there are none, or many.
+func alike(name string) string {
+	const most = 6
+	var names []string
+	for _, p := range signature.Providers() {
+		if word := strings.ToLower(name); strings.Contains(p.Name, word) || strings.Contains(strings.ToLower(p.Title), word) {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 || len(names) > most {
+		return ""
+	}
+	return "there is " + strings.Join(names, ", ") + "; "
 }
 
 // sharedKeyFormat is how the secrets of p are written that both sides know.
@@ -83,7 +98,9 @@ func showProvider(w io.Writer, format outputFlag, p *signature.Provider) error {
 	e := &explainer{w: w}
 	e.line("%s (%s)", p.Name, p.Title)
 	e.item("retries", "%s", retriesText(p))
-	e.item("deadline", "%s for an answer", orDash(p.Deadline))
+	if p.Deadline > 0 {
+		e.item("deadline", "%s for an answer", p.Deadline)
+	}
 	e.item("retention", "%s", p.Retention)
 	e.item("tolerance", "%s", p.Tolerance)
 	e.item("refuses", "with %d what does not verify", p.RefusalStatus)
