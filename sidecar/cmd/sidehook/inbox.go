@@ -20,7 +20,8 @@ func newInbox(std stdio) *cobra.Command {
 The inbox keeps of each event in PASS its id, type and times; of one in STORE also the request, until the app has taken it.
 States of both:
   DONE              the app answered 2xx; further deliveries by the sender are answered as duplicates
-  RELEASED          the app or a person gave it back; the next delivery passes
+  RELEASED          the app or a person gave it back; the next delivery passes. Mostly it is in no listing then: its row
+                    stays only while an earlier delivery may still succeed, or where the source had left it out
   IGNORED           left out by the source's types or by live_only; released, the next delivery passes once
   STALE             older than what the app has of the object
   DUPLICATE_CHANGE  a second event for one change
@@ -65,11 +66,11 @@ func findEvent(ctx context.Context, client *adminClient, source, tenant, id stri
 	}
 	switch len(found) {
 	case 0:
-		of := "without a tenant (say which with --tenant)"
+		of := " (of a source with tenants: say which with --tenant)"
 		if tenant != "" {
-			of = fmt.Sprintf("of the tenant %q", tenant)
+			of = fmt.Sprintf(" of the tenant %q", tenant)
 		}
-		return nil, no(fmt.Errorf("the inbox holds no event %q of any source %s: its next delivery passes, unless the types of the source leave it out", id, of))
+		return nil, no(fmt.Errorf("the inbox holds no event %q%s: the next delivery of that id passes, unless the types of its source leave it out", id, of))
 	case 1:
 		return found[0], nil
 	default:

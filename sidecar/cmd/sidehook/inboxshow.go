@@ -138,6 +138,9 @@ func printRequest(w io.Writer, res *inboxv1.GetEventResponse) error {
 	if r == nil {
 		return no(errors.New("nothing of the request is kept"))
 	}
+	if r.GetMethod() == "" {
+		return no(errors.New("nothing of the request is kept any more: the event was expunged, or neither waits nor is dead"))
+	}
 	var lines strings.Builder
 	fmt.Fprintf(&lines, "\n%s %s\n", printable(r.GetMethod()), printable(r.GetTarget()))
 	if r.GetAuthority() != "" {

@@ -21,6 +21,9 @@ func newInboxSummary(std stdio) *cobra.Command {
 Of events that were kept for the app (mode STORE) those are counted that are on record still (keep.delivered, keep.dead), with
 the bytes of their bodies; what is in flight is counted as STORED. States without events are left out.
 
+OLDEST, when the oldest of them was first seen, is cut to the hour; of those that were kept for the app and wait no more, to
+the day.
+
 A source marked "(removed)" is no longer configured; its events are kept until their retention ends.
 
 The last line says in how many hours the store, which both halves share, will be full if it goes on filling as it did in the

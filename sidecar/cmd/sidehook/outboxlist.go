@@ -99,6 +99,8 @@ func newOutboxSummary(std stdio) *cobra.Command {
 		Long: `Count the deliveries of each endpoint by state, from counters: it costs the same with ten deliveries and ten million. What
 is in flight is counted as WAITING; at an endpoint that is disabled, or while egress is paused, as PARKED.
 
+OLDEST, when the oldest of them was accepted or last redelivered, is cut to the hour; of those that wait no more, to the day.
+
 An endpoint marked "(removed)" is no longer there; its deliveries are kept as long as others.
 
 The last line says in how many hours the store, which both halves share, will be full if it goes on filling as it did in the
