@@ -108,8 +108,11 @@ func validate(message proto.Message, at string, r *report) {
 			path = strings.TrimSuffix(at+"."+path, ".")
 		}
 		text := v.Proto.GetMessage()
-		if v.Proto.GetRuleId() == "required" {
+		switch id := v.Proto.GetRuleId(); {
+		case id == "required":
 			text = "is required"
+		case id == "string.min_len" && v.RuleValue.Uint() == 1:
+			text = "is required, and must not be empty"
 		}
 		r.errorf(path, "%s", text)
 	}
