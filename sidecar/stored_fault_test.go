@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -59,4 +60,50 @@ func TestStoredWhenCommitsFail(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Envoy goes away while events are written: each is kept as it was sent, or not at all, and the sender's next try is told which.
+func TestStoredWhileEnvoyGoesAway(t *testing.T) {
+	t.Parallel()
+	cfg := loadOutage(t, t.TempDir())
+	synctest.Test(t, func(t *testing.T) {
+		faults := new(storetest.Faults)
+		o := openOutageOn(t, cfg, faults)
+		defer o.end()
+		entered, goOn := faults.Hold()
+		ctx, hangUp := context.WithCancel(t.Context())
+		var checks sync.WaitGroup
+		for r := range 4 { // one is in the commit that stands still, the others wait for the next
+			checks.Go(func() {
+				if got := o.postUntil(ctx, r, 0); got != "unavailable" {
+					t.Errorf("got %q", got)
+				}
+			})
+			if r == 0 {
+				<-entered
+			}
+		}
+		synctest.Wait()
+		hangUp()
+		synctest.Wait()
+		goOn()
+		checks.Wait()
+		for r := range 4 {
+			want := "stored"
+			if r == 0 {
+				want = "duplicate"
+			}
+			if got := o.post(r, 0); got != want {
+				t.Errorf("event %d came again and got %q, want %q", r, got, want)
+			}
+		}
+		time.Sleep(time.Second)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for r := range 4 {
+			if got := o.taken[fmt.Sprint(r)]; !slices.Equal(got, []int{0}) {
+				t.Errorf("of repository %d the app got %v", r, got)
+			}
+		}
+	})
 }

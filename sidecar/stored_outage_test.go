@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -171,6 +172,12 @@ func (o *outage) push(repository, number int) {
 // post has GitHub send an event of a repository, as Envoy hands it on, and returns the word of the answer.
 func (o *outage) post(repository, number int) string {
 	o.Helper()
+	return o.postUntil(o.Context(), repository, number)
+}
+
+// postUntil is post for as long as Envoy waits. The body's memory is used for something else once there is an answer.
+func (o *outage) postUntil(ctx context.Context, repository, number int) string {
+	o.Helper()
 	body := fmt.Appendf(nil, `{"number":%d,"repository":{"id":%d}}`, number, repository)
 	mac := hmac.New(sha256.New, []byte(githubSecret))
 	mac.Write(body)
@@ -183,12 +190,13 @@ func (o *outage) post(repository, number int) string {
 	} {
 		headers = append(headers, &corev3.HeaderValue{Key: name, RawValue: []byte(value)})
 	}
-	res, err := o.gate.server.Check(o.Context(), &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
+	res, err := o.gate.server.Check(ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 		Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
 			Id: id, Method: "POST", Path: "/webhooks/github", Host: "app.example", Scheme: "http", Protocol: "HTTP/1.1",
 			Size: int64(len(body)), RawBody: body, HeaderMap: &corev3.HeaderMap{Headers: headers},
 		}},
 	}})
+	copy(body, bytes.Repeat([]byte("x"), len(body)))
 	var answer struct{ Status string }
 	if err == nil {
 		err = json.Unmarshal([]byte(res.GetDeniedResponse().GetBody()), &answer)
