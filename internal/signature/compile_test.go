@@ -29,6 +29,8 @@ func TestCompileRefuses(t *testing.T) {
 		{"signed: placeholder {header:}: a name is missing", base(func(s *Spec) { s.Signed = "{header:}" })},
 		{`signed: placeholder {header:a b}: header: "a b" is no header name`, base(func(s *Spec) { s.Signed = "{header:a b}" })},
 		{`signed: placeholder {json:a..b}: json: an empty name in "a..b"`, base(func(s *Spec) { s.Signed = "{json:a..b}" })},
+		{`each: json: leave $. out of "$.a": a path begins at the outermost value`, base(func(s *Spec) { s.Each = "$.a" })},
+		{`each: json: an element of an array is written a.0 and not a[0], as in "a[0].b"`, base(func(s *Spec) { s.Each = "a[0].b" })},
 		{"signed: {timestamp} needs a timestamp", base(func(s *Spec) { s.Signed = "{timestamp}{body}" })},
 		{"signed: {id} needs an id in a header, json, form or query", base(func(s *Spec) { s.Signed = "{id}{body}" })},
 		{"signed: covers nothing of the message", base(func(s *Spec) { s.Signed = "constant" })},

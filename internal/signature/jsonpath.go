@@ -14,32 +14,50 @@ const maxJSONDepth = 100
 // jsonPath is a parsed path: names and indexes from the outermost value inwards.
 type jsonPath []string
 
-// parseJSONPaths parses paths joined by "+". In a name, a backslash takes "." or "+" literally.
+// parseJSONPaths parses paths joined by "+". In a name, a backslash takes the next character literally. What is written as
+// in JSONPath or JavaScript, $.a or a[0], would be a name that no body has: it is refused.
 func parseJSONPaths(s string) ([]jsonPath, error) {
 	var (
 		paths []jsonPath
 		path  jsonPath
 		name  []byte
+
+		escaped bool // name has a backslash
 	)
 	for i := 0; i <= len(s); i++ {
 		if i < len(s) && s[i] == '\\' && i+1 < len(s) {
 			i++
-			name = append(name, s[i])
+			name, escaped = append(name, s[i]), true
 			continue
 		}
 		if i < len(s) && s[i] != '.' && s[i] != '+' {
 			name = append(name, s[i])
 			continue
 		}
-		if len(name) == 0 {
+		switch {
+		case len(name) == 0:
 			return nil, errors.New("json: an empty name in " + strconv.Quote(s))
+		case len(path) == 0 && !escaped && string(name) == "$":
+			return nil, errors.New("json: leave $. out of " + strconv.Quote(s) + ": a path begins at the outermost value")
+		case !escaped && bracketed(name):
+			return nil, errors.New("json: an element of an array is written a.0 and not a[0], as in " + strconv.Quote(s))
 		}
-		path, name = append(path, string(name)), nil
+		path, name, escaped = append(path, string(name)), nil, false
 		if i == len(s) || s[i] == '+' {
 			paths, path = append(paths, path), nil
 		}
 	}
 	return paths, nil
+}
+
+// bracketed reports whether name ends in an index in brackets.
+func bracketed(name []byte) bool {
+	open := bytes.LastIndexByte(name, '[')
+	if open < 0 || name[len(name)-1] != ']' {
+		return false
+	}
+	_, err := strconv.ParseUint(string(name[open+1:len(name)-1]), 10, 16)
+	return err == nil
 }
 
 // lookupJSON returns the scalars at paths joined by full stops: strings decoded, numbers and booleans as written. It
