@@ -77,6 +77,15 @@ func TestRules(t *testing.T) {
 			warns:  []string{source + ".accept_loss: has no effect: it is for senders that never send again"},
 		},
 		{
+			name:   "an end in STORE that only PASS has",
+			config: storing(stripeFields + kept + "on_unknown: HOLD, confirm: EXT_PROC, accept_loss: true"),
+			warns: []string{
+				source + ".on_unknown: has no effect: in STORE an attempt that nobody learns the end of is made again",
+				source + ".confirm: has no effect: in STORE the app does not answer through Envoy",
+				source + ".accept_loss: has no effect: STORE keeps events until the app has taken them",
+			},
+		},
+		{
 			name:   "verification switched off",
 			config: gateWith("- {name: a, verify: none}\n"),
 			warns:  []string{source + `.verify: source "a" lets every request through: nobody checks who sent it`},

@@ -180,6 +180,12 @@ func (l *loader) checkLoss(path string, m *configv1.Source, p preset) {
 		if m.GetAcceptLoss() {
 			l.warnf(path+".accept_loss", "has no effect: STORE keeps events until the app has taken them")
 		}
+		if m.GetOnUnknown() == configv1.OnUnknown_ON_UNKNOWN_HOLD {
+			l.warnf(path+".on_unknown", "has no effect: in STORE an attempt that nobody learns the end of is made again")
+		}
+		if m.GetConfirm() == configv1.Confirm_CONFIRM_EXT_PROC {
+			l.warnf(path+".confirm", "has no effect: in STORE the app does not answer through Envoy")
+		}
 	case p.retries == signature.RetriesYes && m.GetAcceptLoss():
 		l.warnf(path+".accept_loss", "has no effect: it is for senders that never send again")
 	case m.GetAcceptLoss():
