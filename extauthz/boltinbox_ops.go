@@ -96,7 +96,7 @@ func (op *claimOp) Apply(tx *store.Tx) error {
 	if op.full, err = op.noRoom(tx); op.full || err != nil {
 		return err
 	}
-	r, err := op.row(tx, free)
+	r, err := op.row(tx, free, truncateType(op.req.Type)) // which lies on the stack here
 	if op.full = errors.Is(err, ErrFull); err != nil {
 		if op.full {
 			return nil
@@ -157,10 +157,10 @@ func (op *claimOp) judge(tx *store.Tx) (State, error) {
 	return 0, err
 }
 
-// row is what a claim puts in place of the rows that are free: STORED with the event, or PENDING.
-func (op *claimOp) row(tx *store.Tx, free []found) (row, error) {
+// row is what a claim of that type puts in place of the rows that are free: STORED with the event, or PENDING.
+func (op *claimOp) row(tx *store.Tx, free []found, eventType []byte) (row, error) {
 	now := time.Now()
-	r := row{First: now.UnixMilli(), Last: now.UnixMilli(), Type: truncateType(op.req.Type), Version: op.req.Version}
+	r := row{First: now.UnixMilli(), Last: now.UnixMilli(), Type: eventType, Version: op.req.Version}
 	for i := range free {
 		if f := &free[i]; !f.row.neverClaimed() {
 			r.First = min(r.First, f.row.First)

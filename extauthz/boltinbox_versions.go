@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sidehook/sidehook/internal/packed"
@@ -107,8 +108,9 @@ func changeVersions(tx *store.Tx, rowKey []byte, object [32]byte, f func(*versio
 
 // openVersionOf notes the version of a row that comes into openBucket.
 func openVersionOf(tx *store.Tx, rowKey []byte, r *row) error {
+	at := strings.Clone(r.Version.At) // else all rows would be on the heap
 	return changeVersions(tx, rowKey, r.Version.Object, func(v *versionRow) {
-		v.Open = append(v.Open, openVersion{r.Version.At, rowKey})
+		v.Open = append(v.Open, openVersion{at, rowKey})
 	})
 }
 
