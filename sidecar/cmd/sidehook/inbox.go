@@ -81,9 +81,9 @@ func findEvent(ctx context.Context, client *adminClient, source, tenant, id stri
 // inboxFilterFlags select events that are kept for the app.
 type inboxFilterFlags struct{ selectFlags }
 
-// register adds the flags to c.
-func (f *inboxFilterFlags) register(c *cobra.Command) {
-	f.selectFlags.register(c, selectWords{where: "source", things: "events", to: "of", taken: "taken"})
+// register adds the flags to c; taken is what --since and --until go by.
+func (f *inboxFilterFlags) register(c *cobra.Command, taken string) {
+	f.selectFlags.register(c, selectWords{where: "source", things: "events", to: "of", taken: taken})
 }
 
 // filter is what the flags say.

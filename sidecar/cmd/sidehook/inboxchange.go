@@ -22,7 +22,7 @@ type inboxChangeOptions struct {
 // register adds the flags to c.
 func (o *inboxChangeOptions) register(c *cobra.Command) {
 	o.changeFlags.register(c)
-	o.filter.register(c)
+	o.filter.register(c, "taken")
 }
 
 func newInboxRedeliver(std stdio) *cobra.Command {
@@ -33,7 +33,8 @@ func newInboxRedeliver(std stdio) *cobra.Command {
 		Long: `Bring events that are kept for the app (mode STORE) to it again, with a new schedule. The app sees that it is a
 redelivery: x-sidehook-redelivered: true.
 
-Named events that are DEAD or STORED are due at once; a retry that waits is replaced. They are named by their id, with
+Named events that are DEAD or STORED are due at once; a retry that waits is replaced. While the app cannot be reached its
+source is held, and they go when a probe, at most 30s later, gets through. They are named by their id, with
 --source where several sources hold it and with --tenant, or by their delivery (dlv_…). Exit code 1 if one could not be
 redelivered: of an event in PASS, and of one that the app has taken, nothing is left to send; its sender has to, after
 ` + "`sidehook inbox release`" + `.

@@ -45,7 +45,7 @@ use it with the same filters. Columns in which no event has anything are left ou
 	}
 	o.admin.register(c)
 	o.format.register(c)
-	o.filter.register(c)
+	o.filter.register(c, "last seen, or taken,")
 	f := c.Flags()
 	f.IntVar(&o.limit, "limit", listDefault, fmt.Sprintf("print at most `N` events, 1 to %d", listMost))
 	f.StringVar(&o.pageToken, "page-token", "", "continue where the listing that printed this `TOKEN` ended")

@@ -147,6 +147,9 @@ func showProvider(w io.Writer, format outputFlag, p *signature.Provider) error {
 	if p.ContentWindow > 0 {
 		e.item("dedupe", "also by content, within %s: the signature does not cover the id", p.ContentWindow)
 	}
+	if p.Native != "" {
+		e.item("scheme", "code of its own, which no scheme of a source can say")
+	}
 	e.item("checked", "%s", checkedText(p))
 	for _, u := range p.Unconfirmed {
 		e.item("unconfirmed", "%s", u)

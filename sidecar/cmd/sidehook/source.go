@@ -30,7 +30,9 @@ func newSourceList(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the sources of the configuration in force",
-		Args:  args(0, 0),
+		Long: `List the sources of the configuration in force. SECRETS counts those that hold for the whole source; the secrets of tenants
+in a folder, and keys that senders publish, are not counted.`,
+		Args: args(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return sourceList(c.Context(), std, admin, format)
 		},
