@@ -2,6 +2,9 @@ package config
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +92,35 @@ func TestAppAddress(t *testing.T) {
 		if got := app.Endpoint.Filter.Judge(netip.MustParseAddr(test.addr)); got != test.want {
 			t.Errorf("%s: %s is %s; want %s", test.name, test.addr, got, test.want)
 		}
+	}
+}
+
+// A source with a secret for each tenant can sign anew: what a delivery is signed with is read when it is made.
+func TestAppDeliveryResignedByTenant(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "acme"), []byte("0123456789abcdefghijklmnopqrstuv"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	load := func(provider string) error {
+		_, err := Parse("tenants.yaml", []byte(`
+store: {bolt: {path: /var/lib/sidehook, volume: DURABLE}}
+extauthz:
+  open: [{path_prefix: /}]
+  sources:
+  - name: hooks
+    match: {path: "/hooks/{tenant}"}
+    provider: `+provider+`
+    secrets: [{folder: `+folder+`}]
+    mode: STORE
+    delivery: {url: "http://127.0.0.1:8080", resign: true}
+`))
+		return err
+	}
+	if err := load("github"); err != nil {
+		t.Error(err)
+	}
+	if err := load("sendgrid"); err == nil || !strings.Contains(err.Error(), "resign") {
+		t.Errorf("public keys: %v; want that nobody can sign with them", err)
 	}
 }

@@ -60,8 +60,6 @@ func (l *loader) tenants(path, owner string, m *configv1.Source, p preset) (*ext
 		l.errorf(at+".folder", "%s: needs {tenant} in match.path, such as /hooks/{tenant}: it names the file", owner)
 	case !filepath.IsAbs(dir):
 		l.errorf(at+".folder", "%s: write an absolute path", owner)
-	case m.GetDelivery().GetResign():
-		l.errorf(path+".delivery.resign", "%s: needs a secret of the source's own, not one for each tenant", owner)
 	default:
 		t := &extauthz.TenantSecrets{Folder: secret.NewFolder(filepath.Clean(dir)), Parse: p.tenantKey}
 		if !l.withoutSecrets {
