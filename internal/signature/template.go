@@ -3,6 +3,8 @@ package signature
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -134,7 +136,8 @@ func parsePlaceholder(name string) (part, error) {
 	case "query":
 		v.Query = arg
 	default:
-		return part{}, fmt.Errorf("unknown placeholder {%s}", name)
+		names := slices.Sorted(maps.Keys(placeholders))
+		return part{}, fmt.Errorf("unknown placeholder {%s}; there are %s, and header:, json:, form: and query: with a name", name, strings.Join(names, ", "))
 	}
 	p, err := compilePlace(v)
 	if err == nil && p.kind == placeNone {
