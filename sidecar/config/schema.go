@@ -186,6 +186,16 @@ func suggestField(name string, md protoreflect.MessageDescriptor) string {
 	if near := nearest(name, fieldNames(md)); near != "" {
 		return fmt.Sprintf("is %s meant? There are %s", near, fieldList(md))
 	}
+	for i := range md.Fields().Len() {
+		f := md.Fields().Get(i)
+		inner := f.Message()
+		if inner == nil || f.Cardinality() == protoreflect.Repeated || inner.ParentFile().Package() != md.ParentFile().Package() {
+			continue // a duration's seconds are no field of ours
+		}
+		if inner.Fields().ByName(protoreflect.Name(name)) != nil {
+			return fmt.Sprintf("is %s.%s meant? There are %s", f.Name(), name, fieldList(md))
+		}
+	}
 	return "there are " + fieldList(md)
 }
 

@@ -98,6 +98,9 @@ func (r *report) yamlError(err error) {
 	if unknownAlias.MatchString(text) {
 		text = "an alias of no anchor; a value that begins with * stands in quotes"
 	}
+	if strings.Contains(text, "cannot start any token") {
+		text += "; a line is indented by spaces, not by tabs, and a value that begins with @ or ` stands in quotes"
+	}
 	r.add(SeverityError, at, "", "not valid YAML: "+text)
 }
 
