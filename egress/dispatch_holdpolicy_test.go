@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,9 +21,9 @@ func appEndpoint(inFlight int) *Endpoint {
 func TestDispatchHoldOfPolicy(t *testing.T) {
 	dispatchBubble(t, func(t *testing.T) {
 		r := newDispatchRig(t, appEndpoint(1))
-		up := false
+		var up atomic.Bool
 		r.sender.send = func(ctx context.Context, e *Endpoint, ev *Event, n int) Result {
-			if !up {
+			if !up.Load() {
 				return Result{Outcome: OutcomeConnectRefused}
 			}
 			return dispatchTake(0)(ctx, e, ev, n)
@@ -39,7 +40,7 @@ func TestDispatchHoldOfPolicy(t *testing.T) {
 		if want := []time.Duration{0, 1, 3, 7, 15, 31, 61, 91, 121}; !slices.Equal(got, want) {
 			t.Errorf("attempts at the seconds %d, want %d", got, want)
 		}
-		up = true
+		up.Store(true)
 		time.Sleep(30 * time.Second)
 		// What the probes were of is due again later.
 		if n := r.outbox.count("app", StateDelivered); n < 90 {
