@@ -18,21 +18,40 @@ type fakeKeeper struct {
 	mu   sync.Mutex
 	last uint64
 	open map[StoredRef]bool
-	// looked is called when a purger has found out whether an event is open.
-	looked func(StoredRef)
+	// looks are how often a purger has found out whether an event is open; the first time, opens become open after it.
+	looks int
+	opens []StoredRef
 }
 
 func newFakeKeeper() *fakeKeeper {
-	return &fakeKeeper{open: make(map[StoredRef]bool), looked: func(StoredRef) {}}
+	return &fakeKeeper{open: make(map[StoredRef]bool)}
 }
 
 func (k *fakeKeeper) Prepare(*StoredEvent) (Keeping, error) { return &fakeKeeping{k: k}, nil }
 
 func (k *fakeKeeper) Open(_ *store.Tx, ref StoredRef) (bool, error) {
-	defer k.looked(ref)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.open[ref], nil
+	open := k.open[ref]
+	if k.looks++; k.looks == 1 {
+		for _, ref := range k.opens {
+			k.open[ref] = true
+		}
+	}
+	return open, nil
+}
+
+// opensAfterLook has an event that is not open become it after the next look of a purger, the first of all.
+func (k *fakeKeeper) opensAfterLook(ref StoredRef) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.open[ref], k.opens, k.looks = false, []StoredRef{ref}, 0
+}
+
+func (k *fakeKeeper) looked() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.looks
 }
 
 func (k *fakeKeeper) set(ref StoredRef, open bool) {
@@ -80,9 +99,8 @@ func (b *boltBench) refOf(t *testing.T, key Key) StoredRef {
 func TestPurgeKeepsWhatIsStillForTheApp(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		b := openPurge(t, folder, map[string]time.Duration{"payments": 2 * time.Hour})
 		keeper := newFakeKeeper()
-		b.keeper = keeper
+		b := openPurge(t, folder, map[string]time.Duration{"payments": 2 * time.Hour}, keeper)
 		waits, taken := storeRequest("waits"), storeRequest("taken")
 		b.mustClaim(t, waits, Stored)
 		b.mustClaim(t, taken, Stored)
@@ -106,21 +124,14 @@ func TestPurgeKeepsWhatIsStillForTheApp(t *testing.T) {
 func TestPurgeMeetsARedelivery(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		b := openPurge(t, folder, map[string]time.Duration{"payments": 2 * time.Hour})
 		keeper := newFakeKeeper()
-		b.keeper = keeper
+		b := openPurge(t, folder, map[string]time.Duration{"payments": 2 * time.Hour}, keeper)
 		r := storeRequest("redelivered")
 		b.mustClaim(t, r, Stored)
 		ref := b.refOf(t, r.Key)
-		keeper.set(ref, false)
-		looks := 0
-		keeper.looked = func(StoredRef) {
-			if looks++; looks == 1 {
-				keeper.set(ref, true)
-			}
-		}
+		keeper.opensAfterLook(ref)
 		time.Sleep(10 * time.Hour)
-		if got := b.stateOf(t, r); got != StateStored || looks < 2 {
+		if got, looks := b.stateOf(t, r), keeper.looked(); got != StateStored || looks < 2 {
 			t.Errorf("%s after %d looks, want STORED, and at least 2", got, looks)
 		}
 		if n := b.rows.Load(); n != 0 {

@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"net"
@@ -115,8 +116,14 @@ func (g *GRPCServer) SetServing(serving bool) {
 	g.health.SetServingStatus(authorizationDesc.ServiceName, s)
 }
 
-// Serve answers on l until Stop; it returns nil then. It may run for several listeners at once.
-func (g *GRPCServer) Serve(l net.Listener) error { return g.grpc.Serve(l) }
+// Serve answers on l until Stop; it returns nil then, and also where Stop came first. It may run for several listeners at once.
+func (g *GRPCServer) Serve(l net.Listener) error {
+	err := g.grpc.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
 
 // Stop ends the server: it accepts nothing new, finishes the Checks in hand, waits for the confirms of what was let
 // through as long as some still come, then hangs up. It returns when every handler has; ctx bounds the waiting. The

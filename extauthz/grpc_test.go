@@ -434,3 +434,18 @@ func TestGRPCStopExtProc(t *testing.T) {
 		stop()
 	})
 }
+
+// A process that is told to stop before its gate began to serve has ended as it was asked to.
+func TestGRPCStopBeforeServe(t *testing.T) {
+	t.Parallel()
+	gate := newGate(t, mustSources(t, []*Source{signedSource(t, "payments")}))
+	g := NewGRPCServer(GRPCConfig{Server: gate.Server, Confirm: newTestConfirm(t, &settleRecorder{}, nil), MaxBodyBytes: receptionLimit})
+	g.Stop(t.Context())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Serve(l); err != nil {
+		t.Errorf("Serve after Stop: %v", err)
+	}
+}

@@ -20,10 +20,14 @@ type purgeBench struct {
 	stop   func()
 }
 
-// openPurge opens the inbox in folder and runs a purger whose wall clock is ahead of the real one by what wall says.
-func openPurge(t *testing.T, folder string, retention map[string]time.Duration) *purgeBench {
+// openPurge opens the inbox in folder, with a keeper if one is given, and runs a purger whose wall clock is ahead of the real
+// one by what wall says.
+func openPurge(t *testing.T, folder string, retention map[string]time.Duration, keeper ...Keeper) *purgeBench {
 	t.Helper()
 	b := &purgeBench{boltBench: openBolt(t, folder, 0)}
+	for _, k := range keeper {
+		b.keeper = k
+	}
 	b.retention = func(source string) (time.Duration, bool) {
 		d, ok := retention[source]
 		return d, ok
